@@ -1,0 +1,42 @@
+/** Time as a parameter: what waits asks a clock, so that tests can move it. All times are milliseconds. */
+export interface Clock {
+  /** Milliseconds since the Unix epoch. */
+  now(): number;
+  /** Runs `fn` once after `ms` (any length); the returned function takes it back. A timer keeps no process alive. */
+  after(ms: number, fn: () => void): () => void;
+}
+
+/** setTimeout fires at once for anything longer. */
+const longestTimer = 2 ** 31 - 1;
+
+/** The machine's clock. */
+export const systemClock: Clock = {
+  now: () => Date.now(),
+  after(ms, fn) {
+    let timer: NodeJS.Timeout;
+    const arm = (left: number) => {
+      const part = Math.min(left, longestTimer);
+      timer = setTimeout(() => (left > part ? arm(left - part) : fn()), part);
+      timer.unref();
+    };
+    arm(Math.max(0, ms));
+    return () => clearTimeout(timer);
+  },
+};
+
+/** A length of time: milliseconds, or a number with its unit, such as `"500ms"`, `"30s"`, `"2h"` or `"7d"`. */
+export type Duration = number | `${number}${"ms" | "s" | "m" | "h" | "d"}`;
+
+const units = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 };
+
+/** A {@link Duration} in whole milliseconds. Throws a `RangeError` for what is none, or is negative. */
+export function milliseconds(duration: Duration): number {
+  const [, amount, unit] = /^(\d+(?:\.\d+)?)(ms|s|m|h|d)$/.exec(String(duration)) ?? [];
+  const ms = typeof duration === "number" ? duration : Number(amount) * units[(unit ?? "ms") as keyof typeof units];
+  if (!Number.isFinite(ms) || ms < 0) {
+    throw new RangeError(
+      `${JSON.stringify(duration)} is no duration: write milliseconds, or a number with ms, s, m, h or d`,
+    );
+  }
+  return Math.round(ms);
+}

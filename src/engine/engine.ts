@@ -1,0 +1,149 @@
+import { systemClock, type Clock } from "../clock.ts";
+import { TaskError } from "../errors.ts";
+import { newTaskId, isTaskId } from "../protocol/ids.ts";
+import { unfit, type InputResponse } from "../protocol/input.ts";
+import { isTerminal } from "../protocol/status.ts";
+import { detailedTask, pollInterval, wireTask, type DetailedTask, type WireTask } from "../protocol/wire.ts";
+import type { Gone, NewTask, Task, TaskStore } from "../store/store.ts";
+import { createChanges } from "./changes.ts";
+
+/** What the engine is made of, and its policy. Lengths are milliseconds. */
+export interface EngineOptions {
+  readonly store: TaskStore;
+  readonly clock?: Clock;
+  readonly newId?: () => string;
+  /** How long a running handler may go on after a cancel. Default 10 000. */
+  readonly cancelGraceMs?: number;
+  /** Fixes the poll interval that clients are told; by default it follows the task's age. */
+  readonly pollMs?: number;
+  /** Unfinished tasks that one owner may have, or null for any number. Default 10 000. */
+  readonly liveTasksPerOwner?: number | null;
+  /** The pause between two sweeps. Default 1 000. */
+  readonly sweepMs?: number;
+  /** Told of what fails in the background. */
+  readonly onError?: (error: TaskError) => void;
+}
+
+/** The verbs of a worker: one store step each. */
+export type AttemptVerbs = Pick<
+  TaskStore,
+  "claim" | "nextDue" | "renew" | "startStep" | "recordStep" | "setStatus" | "park" | "finish" | "release"
+>;
+
+/**
+ * What may happen to a task. The verbs that a client reaches take the owner: to anybody else the task doesn't exist
+ * (`TASK_NOT_FOUND`). A purged task throws `TASK_EXPIRED`.
+ */
+export interface Engine extends AsyncDisposable {
+  /** Stores a task; when it returns, the task survives a crash. */
+  create(task: Omit<NewTask, "id">): Promise<Task>;
+  read(id: string, owner: string): Promise<Task>;
+  /** Takes answers. What fits no open request is ignored; what doesn't fit its request leaves it open and says why. */
+  answer(id: string, owner: string, responses: Readonly<Record<string, unknown>>): Promise<void>;
+  cancel(id: string, owner: string): Promise<void>;
+  /** Keeps the first value for an event of a task, for the author's own code. False: unknown or finished. */
+  send(id: string, key: string, value: unknown): Promise<boolean>;
+  /** Tells, as a hint, that the task with this id may have changed. The function returned ends it. */
+  watch(id: string, changed: () => void): () => void;
+  /** Tells, as a hint, that any task may have changed. The function returned ends it. */
+  watchAll(changed: () => void): () => void;
+  /** Waits until the task is final or asks for input; rejects with the signal's reason. */
+  settled(id: string, owner: string, signal: AbortSignal): Promise<Task>;
+  /** The task for `CreateTaskResult`. */
+  handle(task: Task): WireTask;
+  /** The task for `tasks/get` and `notifications/tasks`. */
+  describe(task: Task): DetailedTask;
+  /** Sweeps now and then until the engine closes. */
+  expire(): void;
+  readonly attempts: AttemptVerbs;
+}
+
+/** An engine over a store. Closing it leaves the store open. */
+export function createEngine(options: EngineOptions): Engine {
+  const { store, clock = systemClock, newId = newTaskId, cancelGraceMs = 10_000, sweepMs = 1_000 } = options;
+  const liveLimit = options.liveTasksPerOwner === undefined ? 10_000 : options.liveTasksPerOwner;
+  const changes = createChanges(store);
+  let stopSweeping = () => {};
+  let closed = false;
+
+  const poll = (task: Task) => options.pollMs ?? pollInterval(task, clock.now());
+
+  async function read(id: string, owner: string): Promise<Task> {
+    return present(isTaskId(id) ? await store.get(id, owner) : undefined);
+  }
+
+  function scheduleSweep(afterMs: number): void {
+    if (closed) return;
+    stopSweeping = clock.after(afterMs, () => {
+      store.sweep().then(
+        ({ more }) => scheduleSweep(more ? 0 : sweepMs),
+        (error: TaskError) => {
+          if (!closed) options.onError?.(error);
+          scheduleSweep(sweepMs);
+        },
+      );
+    });
+  }
+
+  return {
+    create: (task) => store.create({ ...task, id: newId() }, liveLimit),
+    read,
+
+    async answer(id, owner, responses) {
+      const task = await read(id, owner);
+      const { accepted, refused } = sift(task, responses);
+      if (Object.keys(accepted).length === 0 && refused === null) return;
+      present(await store.answer(id, owner, accepted, refused));
+    },
+
+    async cancel(id, owner) {
+      present(isTaskId(id) ? await store.requestCancel(id, owner, cancelGraceMs) : undefined);
+    },
+
+    async send(id, key, value) {
+      const text = JSON.stringify(value ?? null) as string;
+      return isTaskId(id) && (await store.send(id, key, text));
+    },
+
+    watch: changes.watch,
+    watchAll: changes.watchAll,
+
+    settled(id, owner, signal) {
+      return changes.until(id, signal, async () => {
+        const task = await read(id, owner);
+        return task.status === "working" ? undefined : task;
+      });
+    },
+
+    handle: (task) => wireTask(task, poll(task)),
+    describe: (task) => detailedTask(task, poll(task)),
+    expire: () => scheduleSweep(0),
+    attempts: store,
+
+    async [Symbol.asyncDispose]() {
+      closed = true;
+      stopSweeping();
+      changes.close();
+    },
+  };
+}
+
+function present(found: Task | Gone | undefined): Task {
+  if (found === undefined) throw new TaskError("TASK_NOT_FOUND");
+  if (found === "expired") throw new TaskError("TASK_EXPIRED");
+  return found;
+}
+
+/** Parts responses into those that fit an open request, and a sentence on the others that tried to. */
+function sift(task: Task, responses: Readonly<Record<string, unknown>>) {
+  const accepted: Record<string, InputResponse> = {};
+  const complaints: string[] = [];
+  if (isTerminal(task.status)) return { accepted, refused: null };
+  for (const [key, request] of Object.entries(task.inputRequests)) {
+    if (!Object.hasOwn(responses, key)) continue;
+    const reason = unfit(request, responses[key]);
+    if (reason === null) accepted[key] = responses[key] as InputResponse;
+    else complaints.push(`The answer to "${key}" was not taken: ${reason}.`);
+  }
+  return { accepted, refused: complaints.length === 0 ? null : complaints.join(" ") };
+}

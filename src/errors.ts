@@ -1,0 +1,113 @@
+/**
+ * Every error this package raises on purpose: its JSON-RPC code and what it says. `docs/reference/errors.md`
+ * explains each one, and a test keeps the two in step. Texts never carry a caller's data, a path, SQL or a stack.
+ */
+export const codes = {
+  TASK_NOT_FOUND: { rpc: -32602, text: "No task has this id. Check the id, and that you are who started the task." },
+  TASK_EXPIRED: {
+    rpc: -32602,
+    text: "The task has expired: its result was kept for as long as the server promised. Call the tool again.",
+  },
+  INVALID_PARAMS: { rpc: -32602, text: "The request's params don't have the form that this method takes." },
+  EXTENSION_REQUIRED: {
+    rpc: -32021,
+    text: "This needs the extension io.modelcontextprotocol/tasks. Declare it in the request's client capabilities.",
+  },
+  INPUT_UNSUPPORTED: {
+    rpc: -32021,
+    text: "The tool needs a kind of input that the client which started the task did not declare.",
+  },
+  TOO_MANY_TASKS: {
+    rpc: -32603,
+    text: "You have as many unfinished tasks as this server allows. Wait for one to end, or cancel one.",
+  },
+  TOO_LARGE: { rpc: -32602, text: "The request is larger than this server takes." },
+  TOO_MANY_STREAMS: { rpc: -32603, text: "Too many open subscription streams. Close one, or poll with tasks/get." },
+  STORE_UNAVAILABLE: { rpc: -32603, text: "The task store can't be reached. Nothing was changed; try again later." },
+  STORE_BUSY: { rpc: -32603, text: "The task store is busy. Nothing was changed; try again." },
+  STORE_CLOSED: { rpc: -32603, text: "The task store is closed: this server is shutting down." },
+  STORE_UNREADABLE: {
+    rpc: -32603,
+    text: "The task store can't be opened: it is no task database, it is damaged, or it may not be written to.",
+  },
+  STORE_NEWER: { rpc: -32603, text: "The task store was written by a newer version of mcp-tasks. Update this one." },
+  SHUTTING_DOWN: { rpc: -32603, text: "This server is shutting down. Try again in a moment." },
+  INTERNAL: { rpc: -32603, text: "The server failed to handle this request. Its log says why." },
+  TIMED_OUT: { rpc: -32603, text: "The task ran longer than its tool allows and was stopped." },
+  ATTEMPTS_EXHAUSTED: { rpc: -32603, text: "The task was given up: each of its attempts ended without any progress." },
+  INTERRUPTED: {
+    rpc: -32603,
+    text: "The task was interrupted, and its tool must not be run twice. Check what it did, then call it again.",
+  },
+  INVALID_RESULT: { rpc: -32603, text: "The tool returned something that is not a tool result." },
+  RESULT_NOT_JSON: { rpc: -32603, text: "The tool returned a value that JSON can't hold." },
+  RESULT_TOO_LARGE: { rpc: -32603, text: "The tool's result is larger than this server keeps." },
+  INPUT_NEEDS_TASK: {
+    rpc: -32603,
+    text: "The tool asks for input while it runs. Call it from a client that declares the tasks extension.",
+  },
+  DECLINED: { rpc: -32603, text: "The person asked said no." },
+  INPUT_CANCELLED: { rpc: -32603, text: "The person asked closed the question without an answer." },
+  STEP_INTERRUPTED: {
+    rpc: -32603,
+    text: "A step that may run only once was interrupted, and nobody knows whether it took effect.",
+  },
+  STEP_TIMED_OUT: { rpc: -32603, text: "A step took longer than it was given." },
+  CANCELLED: { rpc: -32603, text: "The task was cancelled." },
+  LEASE_LOST: { rpc: -32603, text: "Another worker has taken this task over." },
+  MISUSE: { rpc: -32603, text: "mcp-tasks was called in a way it doesn't support." },
+  NOT_A_TASK: { rpc: -32603, text: "The server answered with a task where the protocol allows none." },
+  INVALID_RESPONSE: { rpc: -32603, text: "The server's answer doesn't follow the protocol." },
+  MAY_HAVE_STARTED: {
+    rpc: -32603,
+    text: "The connection was lost after the call was sent: the tool may be running. It was not sent again.",
+  },
+} as const satisfies Record<string, { rpc: number; text: string }>;
+
+/** A name in the table of error codes. */
+export type TaskErrorCode = keyof typeof codes;
+
+/** A JSON-RPC error object as it goes over the wire. */
+export interface RpcError {
+  code: number;
+  message: string;
+  data?: unknown;
+}
+
+/** What an error may say beyond its code. `detail` reaches the caller: it must not hold data of anybody else. */
+export interface TaskErrorOptions {
+  detail?: string;
+  data?: unknown;
+  cause?: unknown;
+}
+
+/**
+ * The one error class of this package. `code` names what happened, `rpc` is the JSON-RPC code it travels under,
+ * `message` says what happened and what to do. The `cause` is for logs and never leaves the process.
+ */
+export class TaskError extends Error {
+  readonly code: TaskErrorCode;
+  readonly rpc: number;
+  readonly data: unknown;
+
+  constructor(code: TaskErrorCode, options: TaskErrorOptions = {}) {
+    const { rpc, text } = codes[code];
+    super(options.detail === undefined ? text : `${text} ${options.detail}`, { cause: options.cause });
+    this.name = "TaskError";
+    this.code = code;
+    this.rpc = rpc;
+    this.data = options.data;
+  }
+
+  /** The error as a JSON-RPC error object. */
+  toRpc(): RpcError {
+    return this.data === undefined
+      ? { code: this.rpc, message: this.message }
+      : { code: this.rpc, message: this.message, data: this.data };
+  }
+}
+
+/** Any thrown value as a {@link TaskError}; what isn't one already becomes `fallback`, with the value as its cause. */
+export function asTaskError(thrown: unknown, fallback: TaskErrorCode = "INTERNAL"): TaskError {
+  return thrown instanceof TaskError ? thrown : new TaskError(fallback, { cause: thrown });
+}

@@ -1,0 +1,68 @@
+import { z } from "zod";
+import type { ClientCapabilities } from "./capabilities.ts";
+
+/** One request that a server makes of a client while a task runs (multi-round-trip requests, 2026-07-28). */
+export interface InputRequest {
+  readonly method: "elicitation/create" | "sampling/createMessage" | "roots/list";
+  readonly params?: Readonly<Record<string, unknown>>;
+}
+
+/** Outstanding requests by key. A key names one request in the whole life of a task. */
+export type InputRequests = Readonly<Record<string, InputRequest>>;
+
+/** A client's answer to one request: an elicitation result, a sampling result or a list of roots. */
+export type InputResponse = Readonly<Record<string, unknown>>;
+
+/** The capabilities object that a client would have to declare to get this request, or null if it may get it. */
+export function missingFor(request: InputRequest, client: ClientCapabilities): Record<string, unknown> | null {
+  switch (request.method) {
+    case "elicitation/create": {
+      const mode = request.params?.mode === "url" ? "url" : "form";
+      return client.elicitation[mode] ? null : { elicitation: { [mode]: {} } };
+    }
+    case "sampling/createMessage":
+      if (!client.sampling.basic) return { sampling: {} };
+      return request.params?.tools === undefined || client.sampling.tools ? null : { sampling: { tools: {} } };
+    case "roots/list":
+      return client.roots ? null : { roots: {} };
+  }
+}
+
+const elicitResult = z.looseObject({
+  action: z.enum(["accept", "decline", "cancel"]),
+  content: z.record(z.string(), z.union([z.string(), z.number(), z.boolean(), z.array(z.string())])).optional(),
+});
+const samplingResult = z.looseObject({
+  role: z.enum(["user", "assistant"]),
+  content: z.union([z.looseObject({ type: z.string() }), z.array(z.looseObject({ type: z.string() }))]),
+  model: z.string(),
+});
+const rootsResult = z.looseObject({ roots: z.array(z.looseObject({ uri: z.string() })) });
+
+/** The first complaint of a schema about a value, or null. Says where, and never what the value was. */
+function complaint(schema: z.ZodType, value: unknown, at: string): string | null {
+  const parsed = schema.safeParse(value);
+  if (parsed.success) return null;
+  const [issue] = parsed.error.issues;
+  return `${[at, ...(issue?.path ?? [])].join(".")}: ${issue?.message ?? "is not valid"}`;
+}
+
+/**
+ * Why a response doesn't fit its request, in words for whoever answered, or null if it does (core specification,
+ * "Elicitation", "Sampling", "Roots"). Content is checked against the requested schema, and only goes with `accept`.
+ */
+export function unfit(request: InputRequest, response: unknown): string | null {
+  if (request.method === "sampling/createMessage") return complaint(samplingResult, response, "result");
+  if (request.method === "roots/list") return complaint(rootsResult, response, "result");
+  const shape = complaint(elicitResult, response, "result");
+  if (shape !== null) return shape;
+  const { action, content } = response as z.infer<typeof elicitResult>;
+  if (action !== "accept") return content === undefined ? null : "result.content: goes only with the action accept";
+  if (request.params?.mode === "url") return content === undefined ? null : "result.content: a URL takes none";
+  if (content === undefined) return "result.content: is missing";
+  return complaint(
+    z.fromJSONSchema(request.params?.requestedSchema as z.core.JSONSchema.JSONSchema),
+    content,
+    "content",
+  );
+}

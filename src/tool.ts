@@ -1,0 +1,184 @@
+import type {
+  CallToolResult,
+  CreateMessageRequestParams,
+  CreateMessageResult,
+  Icon,
+  Root,
+  ToolAnnotations,
+} from "@modelcontextprotocol/server";
+import type { z } from "zod";
+import { milliseconds, type Duration } from "./clock.ts";
+import { TaskError } from "./errors.ts";
+
+/** What a step may be told. */
+export interface StepOptions {
+  /** Record the start first: after a crash in between, the step throws `STEP_INTERRUPTED` instead of running again. */
+  readonly once?: boolean;
+  /** Try again when it throws: how often in all, and how long to wait before the second try (doubled each time, with jitter). */
+  readonly retry?: { readonly attempts: number; readonly backoff?: Duration };
+  /** How long one try may take; then its signal aborts and it throws `STEP_TIMED_OUT`. */
+  readonly timeout?: Duration;
+}
+
+/** What a step's function is given. */
+export interface StepContext {
+  /** The same at every attempt, and different from every other step's: for calls that take an idempotency key. */
+  readonly key: string;
+  /** Aborts on cancel, time-out and when the lease is lost. */
+  readonly signal: AbortSignal;
+}
+
+/** A form to fill in, or a page to visit. */
+export type ElicitOptions<S extends z.ZodObject> =
+  | { readonly message: string; readonly schema: S }
+  | { readonly message: string; readonly url: string };
+
+/** What a person did with a question. `content` comes only with `accept`. */
+export interface ElicitAnswer<T> {
+  readonly action: "accept" | "decline" | "cancel";
+  readonly content?: T;
+}
+
+/** Asks a person. Ends the attempt: nothing is held while they think. */
+export interface Elicit {
+  /** The accepted content. Throws `DECLINED` or `INPUT_CANCELLED` when there is none. */
+  <S extends z.ZodObject>(key: string, ask: { readonly message: string; readonly schema: S }): Promise<z.output<S>>;
+  (key: string, ask: { readonly message: string; readonly url: string }): Promise<void>;
+  /** The action whatever it is; never throws on a refusal. */
+  raw<S extends z.ZodObject>(key: string, ask: ElicitOptions<S>): Promise<ElicitAnswer<z.output<S>>>;
+}
+
+/**
+ * What a handler can do with its task. An attempt may end at any wait or crash, and the next one runs the handler
+ * from its top: recorded steps and answers return at once, everything outside a step runs again.
+ */
+export interface TaskContext {
+  readonly id: string;
+  /** 1 for the first attempt since the task last made progress. */
+  readonly attempt: number;
+  /** Who started the task; `""` where nobody is authenticated. */
+  readonly owner: string;
+  /** What `createTasks({ keepAuth })` kept of the caller's auth. */
+  readonly auth: unknown;
+  /** What was answered before the task existed (`before` of the tool), by key. */
+  readonly answers: Readonly<Record<string, unknown>>;
+  /** Aborts on cancel, time-out and when the lease is lost; its reason is a {@link TaskError}. */
+  readonly signal: AbortSignal;
+  /** Replaces the status message. At most a few a second reach the store; the last one always does. */
+  report(message: string, progress?: { readonly progress: number; readonly total?: number }): Promise<void>;
+  /** Runs `fn` once and records its value (anything that JSON holds); later attempts get the record. */
+  step<T>(name: string, fn: (step: StepContext) => T | Promise<T>, options?: StepOptions): Promise<T>;
+  readonly elicit: Elicit;
+  /** A yes or no. Returns on yes; throws `DECLINED` on anything else. */
+  approve(key: string, message: string): Promise<void>;
+  /** Asks the client's model. */
+  sample(key: string, params: CreateMessageRequestParams): Promise<CreateMessageResult>;
+  /** Asks for the client's roots. */
+  roots(key: string): Promise<readonly Root[]>;
+  /** Waits without a worker, over restarts. */
+  sleep(key: string, duration: Duration): Promise<void>;
+  /** Runs `fn` every so often until it returns something other than undefined. Parked in between. */
+  poll<T>(
+    key: string,
+    options: { readonly every: Duration },
+    fn: (step: StepContext) => T | undefined | Promise<T | undefined>,
+  ): Promise<T>;
+  /** Waits for `tasks.send(id, key, value)`. */
+  event<T = unknown>(key: string): Promise<T>;
+}
+
+/** How a tool runs as a task. */
+export interface TaskSettings {
+  /** `required`: only as a task. `optional` (the default): a task for who declared the extension, in line otherwise. */
+  readonly support?: "optional" | "required";
+  /** From creation to the end, waits included; then the task is `failed`. Default: unbounded. */
+  readonly timeout?: Duration;
+  /** How long a finished task can be read. Default `"7d"`. */
+  readonly keep?: Duration;
+  /** How many attempts in a row may end without progress, a crash for instance. Default 3. */
+  readonly attempts?: number;
+  /** `retry` (the default): an interrupted attempt is followed by another. `fail`: never run twice. */
+  readonly recovery?: "retry" | "fail";
+  /** Try the whole tool again when it throws: how often in all, and the first pause (doubled each time). */
+  readonly retry?: { readonly attempts: number; readonly backoff?: Duration };
+  /** Tasks of this tool that run at once, over all workers. */
+  readonly concurrency?: number;
+  /** The queue that workers claim it from. Default `"default"`. */
+  readonly queue?: string;
+  /** Higher runs first. Default 0. */
+  readonly priority?: number;
+}
+
+/** Questions that are asked on the call itself, before there is a task (multi-round-trip requests). */
+export type Before = Readonly<Record<string, { readonly message: string; readonly schema: z.ZodObject }>>;
+
+/** What an author writes. */
+export interface ToolDefinition<I extends z.ZodObject, O extends z.ZodType> {
+  readonly name: string;
+  readonly title?: string;
+  readonly description?: string;
+  readonly inputSchema?: I;
+  readonly outputSchema?: O;
+  readonly annotations?: ToolAnnotations;
+  readonly icons?: Icon[];
+  /** Workers run only the versions that they know; tasks of others stay queued. */
+  readonly version?: string;
+  readonly task?: TaskSettings;
+  /** Asked before the task exists; the answers are in `task.answers`. */
+  readonly before?: Before;
+  run(args: z.output<I>, task: TaskContext): Promise<CallToolResult> | CallToolResult;
+}
+
+/** A tool whose settings are complete. Lengths are milliseconds. */
+export interface TaskTool {
+  readonly name: string;
+  readonly version: string;
+  readonly title: string | undefined;
+  readonly description: string | undefined;
+  readonly inputSchema: z.ZodObject | undefined;
+  readonly outputSchema: z.ZodType | undefined;
+  readonly annotations: ToolAnnotations | undefined;
+  readonly icons: Icon[] | undefined;
+  readonly before: Before;
+  readonly support: "optional" | "required";
+  readonly timeoutMs: number | null;
+  readonly keepMs: number;
+  readonly attempts: number;
+  readonly recovery: "retry" | "fail";
+  readonly retry: { readonly attempts: number; readonly backoffMs: number };
+  readonly concurrency: number | null;
+  readonly queue: string;
+  readonly priority: number;
+  readonly run: (args: never, task: TaskContext) => Promise<CallToolResult> | CallToolResult;
+}
+
+/** Defines a long-running tool. Throws `MISUSE` when a setting makes no sense. */
+export function taskTool<I extends z.ZodObject, O extends z.ZodType>(definition: ToolDefinition<I, O>): TaskTool {
+  const { task = {} } = definition;
+  const attempts = task.attempts ?? 3;
+  if (!/^[A-Za-z0-9_.\-/]{1,128}$/.test(definition.name))
+    throw new TaskError("MISUSE", { detail: "A tool's name has 1 to 128 of A-Z a-z 0-9 _ - . /" });
+  if (!Number.isInteger(attempts) || attempts < 1)
+    throw new TaskError("MISUSE", { detail: "attempts is a whole number from 1." });
+  return {
+    name: definition.name,
+    version: definition.version ?? "",
+    title: definition.title,
+    description: definition.description,
+    inputSchema: definition.inputSchema,
+    outputSchema: definition.outputSchema,
+    annotations: definition.annotations,
+    icons: definition.icons,
+    before: definition.before ?? {},
+    support: task.support ?? "optional",
+    timeoutMs: task.timeout === undefined ? null : milliseconds(task.timeout),
+    keepMs: milliseconds(task.keep ?? "7d"),
+    attempts,
+    recovery: task.recovery ?? "retry",
+    retry: { attempts: task.retry?.attempts ?? 1, backoffMs: milliseconds(task.retry?.backoff ?? "1s") },
+    concurrency: task.concurrency ?? null,
+    queue: task.queue ?? "default",
+    priority: task.priority ?? 0,
+    run: (args, context) => definition.run(args, context),
+  };
+}
