@@ -2,7 +2,7 @@
 export interface Clock {
   /** Milliseconds since the Unix epoch. */
   now(): number;
-  /** Runs `fn` once after `ms` (any length); the returned function takes it back. A timer keeps no process alive. */
+  /** Runs `fn` once after `ms` (any length); the returned function takes it back. */
   after(ms: number, fn: () => void): () => void;
 }
 
@@ -17,7 +17,6 @@ export const systemClock: Clock = {
     const arm = (left: number) => {
       const part = Math.min(left, longestTimer);
       timer = setTimeout(() => (left > part ? arm(left - part) : fn()), part);
-      timer.unref();
     };
     arm(Math.max(0, ms));
     return () => clearTimeout(timer);

@@ -52,12 +52,27 @@ export const codes = {
     rpc: -32603,
     text: "A step that may run only once was interrupted, and nobody knows whether it took effect.",
   },
+  STEP_NOT_JSON: { rpc: -32603, text: "A step returned a value that JSON can't hold." },
+  STEP_TOO_LARGE: { rpc: -32603, text: "A step returned more than this server records." },
   STEP_TIMED_OUT: { rpc: -32603, text: "A step took longer than it was given." },
   CANCELLED: { rpc: -32603, text: "The task was cancelled." },
   LEASE_LOST: { rpc: -32603, text: "Another worker has taken this task over." },
   MISUSE: { rpc: -32603, text: "mcp-tasks was called in a way it doesn't support." },
   NOT_A_TASK: { rpc: -32603, text: "The server answered with a task where the protocol allows none." },
   INVALID_RESPONSE: { rpc: -32603, text: "The server's answer doesn't follow the protocol." },
+  TASK_FAILED: { rpc: -32603, text: "The task failed." },
+  CALL_FAILED: { rpc: -32603, text: "The server answered the call with an error." },
+  REFUSED: { rpc: -32603, text: "The server refused the request, or another server answered in its place." },
+  CONNECTION_LOST: { rpc: -32603, text: "The server can't be reached. A task that it runs goes on; resume it later." },
+  DEADLINE_PASSED: {
+    rpc: -32603,
+    text: "The deadline for waiting has passed. The task goes on: resume it by its id, or cancel it.",
+  },
+  DETACHED: { rpc: -32603, text: "Nobody waits for this task here any more. It goes on: resume it by its id." },
+  INPUT_FAILED: {
+    rpc: -32603,
+    text: "A question of the task could not be answered. The task still waits: resume it by its id, or cancel it.",
+  },
   MAY_HAVE_STARTED: {
     rpc: -32603,
     text: "The connection was lost after the call was sent: the tool may be running. It was not sent again.",
@@ -79,6 +94,8 @@ export interface TaskErrorOptions {
   detail?: string;
   data?: unknown;
   cause?: unknown;
+  /** A server's own error, passed on as it came: its code, message and data stand in place of the table's. */
+  answer?: RpcError;
 }
 
 /**
@@ -92,11 +109,12 @@ export class TaskError extends Error {
 
   constructor(code: TaskErrorCode, options: TaskErrorOptions = {}) {
     const { rpc, text } = codes[code];
-    super(options.detail === undefined ? text : `${text} ${options.detail}`, { cause: options.cause });
+    const said = options.answer?.message ?? (options.detail === undefined ? text : `${text} ${options.detail}`);
+    super(said, { cause: options.cause });
     this.name = "TaskError";
     this.code = code;
-    this.rpc = rpc;
-    this.data = options.data;
+    this.rpc = options.answer?.code ?? rpc;
+    this.data = options.answer === undefined ? options.data : options.answer.data;
   }
 
   /** The error as a JSON-RPC error object. */

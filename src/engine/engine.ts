@@ -27,7 +27,7 @@ export interface EngineOptions {
 /** The verbs of a worker: one store step each. */
 export type AttemptVerbs = Pick<
   TaskStore,
-  "claim" | "nextDue" | "renew" | "startStep" | "recordStep" | "setStatus" | "park" | "finish" | "release"
+  "claim" | "nextDue" | "renew" | "startStep" | "recordStep" | "journal" | "setStatus" | "park" | "finish" | "release"
 >;
 
 /**

@@ -215,6 +215,8 @@ export interface TaskStore extends AsyncDisposable {
   startStep(attempt: Attempt, key: string): Promise<boolean>;
   /** Records how a step ended; this counts as progress. False: the attempt lost its lease. */
   recordStep(attempt: Attempt, key: string, record: StepRecord): Promise<boolean>;
+  /** What is recorded by now, for an attempt that holds its waits. Null: the attempt lost its lease. */
+  journal(attempt: Attempt): Promise<Journal | null>;
   /** Replaces the status message and progress. False: the attempt lost its lease. */
   setStatus(attempt: Attempt, message: string | null, progress: Progress | null): Promise<boolean>;
   /**

@@ -1,0 +1,205 @@
+import {
+  type Client,
+  type JSONRPCMessage,
+  type RequestId,
+  type RequestOptions,
+  type Transport,
+  type TransportSendOptions,
+} from "@modelcontextprotocol/client";
+import { z } from "zod";
+import type { Clock } from "../clock.ts";
+import { type RpcError, TaskError } from "../errors.ts";
+import { capabilitiesKey, tasksExtension } from "../protocol/capabilities.ts";
+import { failureOf } from "./failures.ts";
+
+/** A request of ours on its way, and what came back before the SDK's client looked at it. */
+interface Flight {
+  readonly method: string;
+  sent: boolean;
+  reply?: { result: unknown } | { error: RpcError };
+  /** Set once nobody waits for the reply any more: takes a result that comes nevertheless. */
+  late?: (result: unknown) => void;
+  /** Gives up: the reply's stream has ended without it. */
+  cut(): void;
+}
+
+/** How one request is sent. Times are milliseconds. */
+export interface SendOptions {
+  readonly signal?: AbortSignal;
+  readonly timeoutMs: number;
+  /** Given a result that comes after the signal has aborted, on transports where one still can. */
+  readonly late?: (result: unknown) => void;
+}
+
+/** A notification that the server sent, as it came. */
+export interface Notification {
+  readonly method: string;
+  readonly params?: Readonly<Record<string, unknown>>;
+}
+
+/** The SDK refuses every result that it doesn't know; this stands in for such a one while we keep the real one. */
+const placeholder = { resultType: "complete", content: [], isError: true };
+const anything = z.unknown();
+const longestTimeout = 2 ** 31 - 1;
+
+/** Messages that carry the declaration already: a second `TaskClient` on the same client leaves them alone. */
+const declared = new WeakSet<object>();
+
+const isObject = (value: unknown): value is Record<string, unknown> =>
+  typeof value === "object" && value !== null && !Array.isArray(value);
+
+/** The request with the extension in its envelope, or without it. A request without an envelope stays as it is. */
+function declaring(message: JSONRPCMessage, tasks: boolean): JSONRPCMessage {
+  const params = "params" in message ? message.params : undefined;
+  const meta = isObject(params) && isObject(params._meta) ? params._meta : undefined;
+  const capabilities = meta?.[capabilitiesKey];
+  if (declared.has(message) || !isObject(capabilities)) return message;
+  const { [tasksExtension]: _, ...others } = isObject(capabilities.extensions) ? capabilities.extensions : {};
+  const extensions = tasks ? { ...others, [tasksExtension]: {} } : others;
+  const copy = {
+    ...message,
+    params: { ...params, _meta: { ...meta, [capabilitiesKey]: { ...capabilities, extensions } } },
+  } as JSONRPCMessage;
+  if (tasks) declared.add(copy);
+  return copy;
+}
+
+/**
+ * Requests of ours over an SDK client, whatever its transport. The SDK keeps what it does well (ids, envelope, headers,
+ * authorization, closing); we look over its transport's shoulder for the three things it hides: a result that is a
+ * task, a stream that ended before its answer, and the notifications about tasks.
+ */
+export class Connection {
+  readonly client: Client;
+  readonly #clock: Clock;
+  readonly #onNotification: (notification: Notification) => void;
+  readonly #flights = new Map<RequestId, Flight>();
+  /** Which flight a message belongs to is told by an option that the SDK hands through: nothing of it is sent. */
+  readonly #owners = new WeakMap<object, Flight>();
+  #hooked: Transport | undefined;
+
+  constructor(client: Client, clock: Clock, onNotification: (notification: Notification) => void) {
+    this.client = client;
+    this.#clock = clock;
+    this.#onNotification = onNotification;
+  }
+
+  /** Whether this connection's protocol has the extension at all. */
+  get modern(): boolean {
+    return this.client.getProtocolEra() === "modern";
+  }
+
+  /** Attaches to the client's transport, if that is a new one. Throws `CONNECTION_LOST` where there is none. */
+  hook(): void {
+    const transport = this.client.transport;
+    if (transport === undefined) throw new TaskError("CONNECTION_LOST", { data: { sent: false } });
+    if (transport === this.#hooked) return;
+    this.#hooked = transport;
+    this.#flights.clear();
+    const send = transport.send.bind(transport);
+    const deliver = transport.onmessage;
+    transport.send = (message, options) => this.#send(message, options, send);
+    transport.onmessage = (message, extra) => {
+      const passed = this.#receive(message);
+      if (passed !== undefined) deliver?.(passed, extra);
+    };
+  }
+
+  /**
+   * Calls a tool once. The raw result, or `CALL_FAILED`, `REFUSED`, `CONNECTION_LOST` (`data.sent` says whether the
+   * server may have got it) or `INVALID_RESPONSE`.
+   */
+  async callTool(params: Readonly<Record<string, unknown>> & { name: string }, options: SendOptions): Promise<unknown> {
+    // By the SDK's callTool rather than its request: it also mirrors arguments into headers and checks the output.
+    return await this.#fly("tools/call", options, (rest) => this.client.callTool({ ...params }, rest));
+  }
+
+  /** Sends `tasks/get`, `tasks/update` or `tasks/cancel`. The raw result; errors as for {@link callTool}. */
+  async task(
+    method: "tasks/get" | "tasks/update" | "tasks/cancel",
+    params: Readonly<Record<string, unknown>>,
+    options: SendOptions,
+  ): Promise<unknown> {
+    return await this.#fly(method, options, (rest) => this.client.request({ method, params }, anything, rest));
+  }
+
+  async #fly(
+    method: string,
+    { signal, timeoutMs, late }: SendOptions,
+    launch: (options: RequestOptions) => Promise<unknown>,
+  ): Promise<unknown> {
+    this.hook();
+    const controller = new AbortController();
+    const flight: Flight = { method, sent: false, cut: () => controller.abort() };
+    // A controller and a listener for each request, both gone with it: nothing gathers on the caller's signal.
+    const stop = () => controller.abort();
+    if (signal?.aborted === true) stop();
+    signal?.addEventListener("abort", stop);
+    const takeBack = this.#clock.after(timeoutMs, stop);
+    const owner = () => {};
+    this.#owners.set(owner, flight);
+    try {
+      const value = await launch({ signal: controller.signal, timeout: longestTimeout, onresumptiontoken: owner });
+      const { reply } = flight;
+      // A plain result is the SDK's to check and shape; whatever else came is ours.
+      return reply !== undefined && "result" in reply && !this.#plain(reply.result, method) ? reply.result : value;
+    } catch (error) {
+      throw failureOf(error, flight.sent, flight.reply);
+    } finally {
+      takeBack();
+      signal?.removeEventListener("abort", stop);
+      this.#settle(flight, late);
+    }
+  }
+
+  /** Forgets a flight, unless its answer may still come over a channel that all requests share. */
+  #settle(flight: Flight, late: ((result: unknown) => void) | undefined): void {
+    const mayCome = late !== undefined && flight.reply === undefined && this.#hooked?.hasPerRequestStream !== true;
+    if (mayCome) flight.late = late;
+    else for (const [id, other] of this.#flights) if (other === flight) this.#flights.delete(id);
+  }
+
+  #plain(result: unknown, method: string): boolean {
+    if (method !== "tools/call") return false;
+    const kind = isObject(result) ? result.resultType : undefined;
+    return this.modern ? kind === "complete" : kind !== "task";
+  }
+
+  async #send(message: JSONRPCMessage, options: TransportSendOptions | undefined, send: Transport["send"]) {
+    const flight = options?.onresumptiontoken && this.#owners.get(options.onresumptiontoken);
+    if (flight !== undefined && "id" in message && message.id !== undefined) {
+      flight.sent = true;
+      this.#flights.set(message.id, flight);
+      return await send(declaring(message, true), { ...options, onRequestStreamEnd: () => flight.cut() });
+    }
+    const { method } = message as Partial<Notification>;
+    // A reading of a task that nobody needs any more is let run out: this notification has no place around tasks.
+    if (method === "notifications/cancelled" && this.#isTaskFlight(message)) return;
+    // The SDK's own callTool can't take a task for an answer, so it doesn't ask for one.
+    if (method === "tools/call") return await send(declaring(message, false), options);
+    return await send(method === "subscriptions/listen" ? declaring(message, true) : message, options);
+  }
+
+  #isTaskFlight(message: JSONRPCMessage): boolean {
+    const id = "params" in message && isObject(message.params) ? message.params.requestId : undefined;
+    return this.#flights.get(id as RequestId)?.method.startsWith("tasks/") === true;
+  }
+
+  /** Notes what came; returns what the SDK shall see of it. */
+  #receive<T extends JSONRPCMessage>(message: T): T | undefined {
+    if ("method" in message) {
+      if (!("id" in message)) this.#onNotification(message as Notification);
+      return message;
+    }
+    const flight = message.id === undefined ? undefined : this.#flights.get(message.id);
+    if (flight === undefined) return message;
+    flight.reply = "result" in message ? { result: message.result } : { error: (message as { error: RpcError }).error };
+    if (flight.late !== undefined) {
+      this.#flights.delete(message.id as RequestId);
+      if ("result" in message) flight.late(message.result);
+      return undefined;
+    }
+    if (!("result" in message) || this.#plain(message.result, flight.method)) return message;
+    return { ...message, result: placeholder } as T;
+  }
+}

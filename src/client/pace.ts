@@ -1,0 +1,17 @@
+/** How long to wait between two looks at a task, in milliseconds, where the server says nothing usable. */
+export const defaultInterval = 1_000;
+const shortest = 250;
+/** A server may not park us for longer: its task could end, and its own mind change, in the meantime. */
+const longest = 600_000;
+
+/** The wait that a `pollIntervalMs` asks for, in whole milliseconds and within bounds, whatever it is. */
+export function interval(hint: unknown): number {
+  if (typeof hint !== "number" || Number.isNaN(hint) || hint < 0) return defaultInterval;
+  return Math.ceil(Math.min(longest, Math.max(shortest, hint)));
+}
+
+/** The wait after the nth failure in a row (from 1): doubling up to 30 s, its upper half drawn by lot. */
+export function backoff(failures: number, least: number, random: () => number = Math.random): number {
+  const full = Math.max(least, Math.min(30_000, 500 * 2 ** Math.min(failures, 10)));
+  return Math.ceil(full * (0.5 + random() / 2));
+}

@@ -1,0 +1,46 @@
+import { TaskError } from "../errors.ts";
+import type { Outcome } from "./store.ts";
+
+/** What every store does alike, so that a task doesn't behave differently on another one. */
+
+/** The longest status message, in UTF-16 units. */
+export const longestMessage = 1_000;
+
+/** How long a purged task is remembered at least, in milliseconds. */
+const shortestMemory = 3_600_000;
+
+/** A status message fit for any client: well-formed, in one line and of limited length. */
+export function cleanMessage(message: string): string {
+  const line = message.replace(/[\p{Cc}\u2028\u2029]+/gu, " ");
+  // The cut may part a surrogate pair; its first half would turn into a replacement character.
+  return line.slice(0, longestMessage).replace(/[\ud800-\udbff]$/, "").toWellFormed();
+}
+
+/** An instant so many milliseconds from `now`, in whole milliseconds that every store can hold. */
+export function instant(now: number, inMs: number): number {
+  return inMs > 0 ? Math.min(Math.ceil(now + inMs), Number.MAX_SAFE_INTEGER) : now;
+}
+
+/** From creation to deletion, in milliseconds, or null while nothing bounds it (Tasks extension, "ttlMs"). */
+export function ttl(task: {
+  readonly createdAt: number;
+  readonly finishedAt: number | null;
+  readonly timeoutMs: number | null;
+  readonly keepMs: number | null;
+}): number | null {
+  if (task.keepMs === null) return null;
+  if (task.finishedAt !== null) return task.finishedAt - task.createdAt + task.keepMs;
+  return task.timeoutMs === null ? null : task.timeoutMs + task.keepMs;
+}
+
+/** How long a purged task is remembered: as long again as it was kept, and at least an hour. */
+export function memoryMs(keepMs: number): number {
+  return Math.max(shortestMemory, keepMs);
+}
+
+/** The end of a task that the store fails by itself. */
+export function failure(code: "TIMED_OUT" | "INTERRUPTED" | "ATTEMPTS_EXHAUSTED", tries = 0): Outcome {
+  const detail = code === "ATTEMPTS_EXHAUSTED" ? { detail: `It was tried ${tries} times.` } : {};
+  const error = new TaskError(code, detail).toRpc();
+  return { status: "failed", error: JSON.stringify(error), statusMessage: error.message };
+}

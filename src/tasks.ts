@@ -1,0 +1,151 @@
+import type { AuthInfo, McpServerFactory } from "@modelcontextprotocol/server";
+import { milliseconds, systemClock, type Clock, type Duration } from "./clock.ts";
+import { createEngine } from "./engine/engine.ts";
+import { TaskError } from "./errors.ts";
+import { serve, type ServeOptions, type TaskHandler } from "./server/http.ts";
+import { serveStdio, type StdioHandle, type StdioOptions } from "./server/stdio.ts";
+import type { TaskStore } from "./store/store.ts";
+import type { TaskTool } from "./tool.ts";
+import { startWorker, type Worker } from "./worker/worker.ts";
+
+/** What tasks are made of. Only `store` and `tools` are needed. */
+export interface TasksOptions {
+  /** Where tasks live: `sqlite(file)` of `mcp-tasks/sqlite`, for instance. */
+  readonly store: TaskStore;
+  readonly tools: readonly TaskTool[];
+  /**
+   * Names the owner of what a request with this auth creates. By default issuer and subject (`extra.iss`,
+   * `extra.sub`), or the client id where there is no subject. Never called without auth: then the owner is `""` and a
+   * task belongs to whoever knows its id.
+   */
+  readonly owner?: (auth: AuthInfo) => string;
+  /** What a handler may see of the caller's auth, as `task.auth`: JSON, and never a token. By default nothing. */
+  readonly keepAuth?: (auth: AuthInfo) => unknown;
+  /** How long a running handler may go on after a cancel. Default `"10s"`. */
+  readonly cancelGrace?: Duration;
+  /** Fixes the poll interval that clients are told. By default it follows a task's age, from one to thirty seconds. */
+  readonly pollInterval?: Duration;
+  /** Unfinished tasks that one owner may have at once, or null for any number. Default 10 000. */
+  readonly liveTasksPerOwner?: number | null;
+  /** Told of what goes wrong where nobody is left to answer to. */
+  readonly onError?: (error: TaskError) => void;
+  readonly clock?: Clock;
+}
+
+/** How a worker works. */
+export interface WorkOptions {
+  /** Handlers that run at once in this process. Default 10. */
+  readonly concurrency?: number;
+  /** Queues to take tasks from. Default `["default"]`. */
+  readonly queues?: readonly string[];
+  /** Tasks of one owner that run at once over all workers, or null for any number (the default). */
+  readonly ownerConcurrency?: number | null;
+  /** After how long without a sign of life this worker's tasks are taken over. Default `"15s"`. */
+  readonly lease?: Duration;
+  /** How long running handlers may go on when the worker closes, before they are stopped and handed back. Default `"5s"`. */
+  readonly drain?: Duration;
+  /** The largest result, in bytes of JSON. Default 4 MiB. */
+  readonly maxResultBytes?: number;
+  /** The largest value of a step, in bytes of JSON. Default 1 MiB. */
+  readonly maxStepBytes?: number;
+}
+
+/** One set of tools on one store: front ends and workers of it run here, elsewhere, or both. */
+export interface Tasks extends AsyncDisposable {
+  /** Serves Streamable HTTP. The factory makes a server for each request; the tools are added to it. */
+  serve(factory: McpServerFactory, options?: ServeOptions): TaskHandler;
+  /** Serves standard input and output. When the client hangs up, everything here closes. */
+  serveStdio(factory: McpServerFactory, options?: StdioOptions): StdioHandle;
+  /** Starts a worker in this process. */
+  work(options?: WorkOptions): Promise<Worker>;
+  /**
+   * Gives an event its value (anything that JSON holds); the handler gets it from `task.event(key)`. The first value
+   * for a key is kept, also when it comes before it is awaited. False: no such task, or it is finished.
+   */
+  send(taskId: string, key: string, value: unknown): Promise<boolean>;
+  /** Closes servers and drains workers that were started here. The store stays open: close it after this. */
+  close(): Promise<void>;
+}
+
+/** Ties tools, store, front ends and workers together. Throws `MISUSE` when two tools share name and version. */
+export function createTasks(options: TasksOptions): Tasks {
+  const { store, tools, clock = systemClock, onError = () => {} } = options;
+  checkDistinct(tools);
+  const engine = createEngine({
+    store,
+    clock,
+    onError,
+    ...(options.cancelGrace === undefined ? {} : { cancelGraceMs: milliseconds(options.cancelGrace) }),
+    ...(options.pollInterval === undefined ? {} : { pollMs: milliseconds(options.pollInterval) }),
+    ...(options.liveTasksPerOwner === undefined ? {} : { liveTasksPerOwner: options.liveTasksPerOwner }),
+  });
+  engine.expire();
+  const nameOwner = options.owner ?? defaultOwner;
+  const parts = {
+    engine,
+    tools,
+    onError,
+    owner: (auth: AuthInfo | undefined) => (auth === undefined ? "" : nameOwner(auth)),
+    keepAuth: (auth: AuthInfo | undefined) => (auth === undefined ? null : (options.keepAuth?.(auth) ?? null)),
+  };
+  const open = new Set<{ close(): Promise<void> }>();
+  let closing: Promise<void> | null = null;
+
+  function remember<T extends { close(): Promise<void> }>(part: T): T {
+    if (closing !== null) throw new TaskError("SHUTTING_DOWN");
+    open.add(part);
+    return part;
+  }
+
+  async function closeAll(): Promise<void> {
+    await Promise.allSettled([...open].map((part) => part.close()));
+    await engine[Symbol.asyncDispose]();
+  }
+  const close = () => (closing ??= closeAll());
+
+  return {
+    serve: (factory, how) => remember(serve(parts, factory, how)),
+    serveStdio(factory, how) {
+      const handle = remember(serveStdio(parts, factory, how));
+      void handle.closed.then(close);
+      return handle;
+    },
+    async work(how = {}) {
+      return remember(
+        startWorker({
+          engine,
+          tools,
+          clock,
+          onError,
+          concurrency: how.concurrency ?? 10,
+          queues: how.queues ?? ["default"],
+          ownerLimit: how.ownerConcurrency ?? null,
+          leaseMs: milliseconds(how.lease ?? "15s"),
+          drainMs: milliseconds(how.drain ?? "5s"),
+          maxResultBytes: how.maxResultBytes ?? 4 * 1024 * 1024,
+          maxStepBytes: how.maxStepBytes ?? 1024 * 1024,
+        }),
+      );
+    },
+    send: (taskId, key, value) => engine.send(taskId, key, value),
+    close,
+    [Symbol.asyncDispose]: close,
+  };
+}
+
+function checkDistinct(tools: readonly TaskTool[]): void {
+  const seen = new Set<string>();
+  for (const { name, version } of tools) {
+    const id = `${name}@${version}`;
+    if (seen.has(id)) throw new TaskError("MISUSE", { detail: `Two tools are called ${id}.` });
+    seen.add(id);
+  }
+}
+
+/** Who a token speaks for outlives the token: a refreshed one is the same owner, another issuer's never is. */
+function defaultOwner({ clientId, extra }: AuthInfo): string {
+  const { iss, sub } = extra ?? {};
+  return typeof sub === "string"
+    ? JSON.stringify([typeof iss === "string" ? iss : null, sub])
+    : JSON.stringify([clientId]);
+}

@@ -1,0 +1,140 @@
+import type { Clock } from "../clock.ts";
+import { asTaskError, TaskError, type TaskErrorCode } from "../errors.ts";
+import type { AttemptVerbs } from "../engine/engine.ts";
+import type { Claim, Outcome } from "../store/store.ts";
+import type { TaskTool } from "../tool.ts";
+import { createContext } from "./context.ts";
+import { createReporter } from "./report.ts";
+import { failed, outcomeOfReturn, outcomeOfThrow } from "./result.ts";
+import { backoff } from "./steps.ts";
+import { steadfast } from "./steadfast.ts";
+import { createWaits } from "./waits.ts";
+
+/** What an attempt needs besides its claim. */
+export interface AttemptOptions {
+  readonly claim: Claim;
+  readonly tool: TaskTool;
+  readonly verbs: AttemptVerbs;
+  readonly clock: Clock;
+  readonly maxResultBytes: number;
+  readonly maxStepBytes: number;
+  readonly onError: (error: TaskError) => void;
+}
+
+/** An attempt under way. */
+export interface RunningAttempt {
+  readonly claim: Claim;
+  /** Resolves when nothing more will be written for it; never rejects. */
+  readonly done: Promise<void>;
+  /** Asks the handler to end: `CANCELLED`, `TIMED_OUT`, `LEASE_LOST` or `SHUTTING_DOWN`. */
+  abort(error: TaskError): void;
+  /** The task changed: something the handler waits for in memory may have come. */
+  look(): void;
+}
+
+/** How an attempt came to its end. */
+type End = { readonly returned: unknown } | { readonly thrown: unknown } | "parked" | "lost";
+
+/** Runs the handler of a claimed task to its end, its next wait, or the loss of its lease. */
+export function startAttempt(options: AttemptOptions): RunningAttempt {
+  const { claim, tool, clock, onError } = options;
+  const verbs = steadfast(options.verbs, clock, onError);
+  const controller = new AbortController();
+  const { promise: cut, resolve: cutOff } = Promise.withResolvers<"parked" | "lost">();
+  const reportFailure = (thrown: unknown) => onError(asTaskError(thrown));
+
+  const reporter = createReporter(
+    clock,
+    { message: claim.task.statusMessage ?? "", progress: claim.task.progress },
+    ({ message, progress }) => verbs.setStatus(claim, message, progress).then(() => {}, reportFailure),
+  );
+  const waits = createWaits({
+    attempt: claim,
+    verbs,
+    clock,
+    hold: tool.recovery === "fail",
+    settle: () => reporter.flush(),
+    ended: cutOff,
+    failed: (error) => {
+      reportFailure(error);
+      cutOff("lost");
+    },
+  });
+
+  function abort(error: TaskError): void {
+    if (controller.signal.aborted) return;
+    controller.abort(error);
+    waits.abort(error);
+    if (error.code === "LEASE_LOST") cutOff("lost");
+  }
+
+  const context = createContext({
+    claim,
+    verbs,
+    clock,
+    reporter,
+    waits,
+    signal: controller.signal,
+    maxStepBytes: options.maxStepBytes,
+    lost: () => abort(new TaskError("LEASE_LOST")),
+  });
+  const cancelDeadline =
+    claim.deadline === null
+      ? () => {}
+      : clock.after(claim.deadline - claim.now, () => abort(new TaskError("TIMED_OUT")));
+
+  async function run(): Promise<void> {
+    const end = await Promise.race([cut, handle(tool, claim, context)]);
+    cancelDeadline();
+    if (end === "parked" || end === "lost" || !waits.close()) {
+      await cut;
+      controller.abort(new TaskError("LEASE_LOST"));
+      return;
+    }
+    await reporter.flush();
+    await settle({ ...options, verbs }, end, controller.signal);
+  }
+
+  return {
+    claim,
+    done: run().catch(reportFailure),
+    abort,
+    look: () => waits.look(),
+  };
+}
+
+async function handle(tool: TaskTool, claim: Claim, context: Parameters<TaskTool["run"]>[1]): Promise<End> {
+  try {
+    const args: unknown = JSON.parse(claim.args);
+    const parsed = tool.inputSchema === undefined ? args : await tool.inputSchema.parseAsync(args);
+    return { returned: await tool.run(parsed as never, context) };
+  } catch (thrown) {
+    return { thrown };
+  }
+}
+
+/** Writes down how the handler ended, or hands the task back to be tried again. */
+async function settle(options: AttemptOptions, end: Exclude<End, string>, signal: AbortSignal): Promise<void> {
+  const { claim, tool, verbs } = options;
+  const reason = signal.aborted ? (signal.reason as TaskError).code : null;
+  if (reason === "LEASE_LOST") return;
+  if ("thrown" in end && tool.recovery === "retry") {
+    if (reason === "SHUTTING_DOWN") return void (await verbs.release(claim, { delayMs: 0, spend: false }));
+    if (reason === null && claim.attempt < tool.retry.attempts) {
+      return void (await verbs.release(claim, { delayMs: backoff(tool.retry.backoffMs, claim.attempt), spend: true }));
+    }
+  }
+  await verbs.finish(claim, outcome(options, end, reason));
+}
+
+function outcome(
+  { tool, maxResultBytes }: AttemptOptions,
+  end: Exclude<End, string>,
+  reason: TaskErrorCode | null,
+): Outcome {
+  if ("returned" in end) return outcomeOfReturn(tool, end.returned, maxResultBytes);
+  if (reason === "CANCELLED") return { status: "cancelled", statusMessage: null };
+  if (reason === "TIMED_OUT") return failed(new TaskError("TIMED_OUT").toRpc());
+  if (reason === "SHUTTING_DOWN") return failed(new TaskError("INTERRUPTED").toRpc());
+  return outcomeOfThrow(end.thrown);
+}

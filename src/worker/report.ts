@@ -1,0 +1,61 @@
+import type { Clock } from "../clock.ts";
+import type { Progress } from "../store/store.ts";
+
+/** Lets a few status messages a second through to the store, and always the last one. */
+export interface Reporter {
+  report(message: string, progress: Progress | null): void;
+  /** Holds messages back while an attempt only repeats what earlier ones did. */
+  hold(): void;
+  release(): void;
+  /** Writes what is still to be written. */
+  flush(): Promise<void>;
+}
+
+type Status = { readonly message: string; readonly progress: Progress | null };
+
+const pauseMs = 250;
+
+/** A reporter that writes with `write`, which must not reject. */
+export function createReporter(clock: Clock, current: Status, write: (status: Status) => Promise<void>): Reporter {
+  let written = current;
+  let latest: Status | null = null;
+  let held = false;
+  let stopPause: (() => void) | null = null;
+  let writing = Promise.resolve();
+
+  function push(): void {
+    if (latest === null || held) return;
+    const status = latest;
+    latest = null;
+    if (status.message === written.message && sameProgress(status.progress, written.progress)) return;
+    written = status;
+    writing = writing.then(() => write(status));
+    stopPause = clock.after(pauseMs, () => {
+      stopPause = null;
+      push();
+    });
+  }
+
+  return {
+    report(message, progress) {
+      latest = { message, progress };
+      if (stopPause === null) push();
+    },
+    hold: () => void (held = true),
+    release() {
+      held = false;
+      if (stopPause === null) push();
+    },
+    async flush() {
+      held = false;
+      push();
+      stopPause?.();
+      stopPause = null;
+      await writing;
+    },
+  };
+}
+
+function sameProgress(a: Progress | null, b: Progress | null): boolean {
+  return a?.progress === b?.progress && a?.total === b?.total;
+}

@@ -1,0 +1,80 @@
+import { CallToolResultV2Schema } from "@modelcontextprotocol/ext-tasks/core/v2";
+import { ProtocolError } from "@modelcontextprotocol/server";
+import { TaskError, type RpcError } from "../errors.ts";
+import type { Outcome } from "../store/store.ts";
+import type { TaskTool } from "../tool.ts";
+
+/** A tool error: the call worked, what it did failed (core specification, "Error Handling" of tools). */
+function toolError(text: string): Outcome {
+  const result = { resultType: "complete", content: [{ type: "text", text: text.toWellFormed() }], isError: true };
+  return { status: "completed", result: JSON.stringify(result) };
+}
+
+/** The end of a task by a JSON-RPC error. */
+export function failed({ code, message, data }: RpcError): Outcome {
+  const error = data === undefined ? { code, message } : { code, message, data };
+  return { status: "failed", error: serialize(error) ?? JSON.stringify({ code, message }), statusMessage: message };
+}
+
+/** JSON text, or null for what JSON can't hold. */
+export function serialize(value: unknown): string | null {
+  try {
+    return JSON.stringify(value) ?? null;
+  } catch {
+    return null;
+  }
+}
+
+/**
+ * How a task ends whose handler returned `value`: what the call would have been answered with, checked as it will be
+ * read by others. What is no tool result fails the task; what doesn't fit the output schema is a tool error, as the
+ * SDK has it for every tool.
+ */
+export function outcomeOfReturn(tool: TaskTool, value: unknown, maxBytes: number): Outcome {
+  if (typeof value !== "object" || value === null || Array.isArray(value))
+    return failed(new TaskError("INVALID_RESULT").toRpc());
+  const text = serialize(withContent({ ...value, resultType: "complete" }));
+  if (text === null) return failed(new TaskError("RESULT_NOT_JSON").toRpc());
+  if (Buffer.byteLength(text) > maxBytes)
+    return toolError(new TaskError("RESULT_TOO_LARGE", { detail: `It may have ${maxBytes} bytes.` }).message);
+  const result: unknown = JSON.parse(text);
+  if (!CallToolResultV2Schema.safeParse(result).success) return failed(new TaskError("INVALID_RESULT").toRpc());
+  const { structuredContent, isError } = result as { structuredContent?: unknown; isError?: boolean };
+  if (tool.outputSchema !== undefined && isError !== true) {
+    const misfit = outputMisfit(tool, structuredContent);
+    if (misfit !== null) return toolError(`Output validation error: ${misfit}`);
+  }
+  return { status: "completed", result: text };
+}
+
+/** Structured content alone also goes out as text, for clients that read nothing else. */
+function withContent(result: Record<string, unknown>): Record<string, unknown> {
+  if (result.content !== undefined || result.structuredContent === undefined) return result;
+  return { ...result, content: [{ type: "text", text: serialize(result.structuredContent) ?? "" }] };
+}
+
+function outputMisfit(tool: TaskTool, structuredContent: unknown): string | null {
+  if (structuredContent === undefined)
+    return `Tool ${tool.name} has an output schema but no structured content was provided`;
+  const parsed = tool.outputSchema?.safeParse(structuredContent);
+  if (parsed === undefined || parsed.success) return null;
+  const [issue] = parsed.error.issues;
+  return `Invalid structured content for tool ${tool.name}: ${[...(issue?.path ?? [])].join(".")}: ${issue?.message ?? ""}`;
+}
+
+/** How a task ends whose handler threw: a `ProtocolError` fails it, anything else is a tool error. */
+export function outcomeOfThrow(thrown: unknown): Outcome {
+  if (thrown instanceof ProtocolError) return failed({ code: thrown.code, message: thrown.message, data: thrown.data });
+  if (thrown instanceof TaskError && thrown.code === "INPUT_UNSUPPORTED") return failed(thrown.toRpc());
+  return toolError(messageOf(thrown));
+}
+
+/** What a thrown value says, whatever it is. */
+export function messageOf(thrown: unknown): string {
+  try {
+    const text = thrown instanceof Error ? thrown.message : typeof thrown === "string" ? thrown : "";
+    return text === "" ? "The tool failed without saying why." : text;
+  } catch {
+    return "The tool failed without saying why.";
+  }
+}

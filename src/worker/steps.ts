@@ -1,0 +1,99 @@
+import { milliseconds, type Clock } from "../clock.ts";
+import { TaskError } from "../errors.ts";
+import type { StepRecord } from "../store/store.ts";
+import type { StepContext, StepOptions } from "../tool.ts";
+import { messageOf, serialize } from "./result.ts";
+
+/** The text that stands for `undefined`, which JSON lacks. */
+const nothing = "";
+
+/** A step's value as it will be read back, and the text that is recorded. Throws for what JSON can't hold. */
+export function record(value: unknown, maxBytes: number): { text: string; value: unknown } {
+  const text = value === undefined ? nothing : serialize(value);
+  if (text === null) throw new TaskError("STEP_NOT_JSON");
+  if (Buffer.byteLength(text) > maxBytes)
+    throw new TaskError("STEP_TOO_LARGE", { detail: `It may have ${maxBytes} bytes.` });
+  return { text, value: recall(text) };
+}
+
+/** The value of a recorded text. */
+export function recall(text: string): unknown {
+  return text === nothing ? undefined : JSON.parse(text);
+}
+
+/** A thrown value as a record, so that a replay throws alike. */
+export function failure(thrown: unknown): StepRecord {
+  const name = thrown instanceof Error ? thrown.name : "Error";
+  const code = thrown instanceof TaskError ? thrown.code : undefined;
+  return { state: "failed", error: JSON.stringify({ name, code, message: messageOf(thrown) }) };
+}
+
+/** The error that a recorded failure stands for. */
+export function recallFailure(text: string): Error {
+  const { name, code, message } = JSON.parse(text) as { name: string; code?: TaskError["code"]; message: string };
+  const error = code === undefined ? new Error(message) : new TaskError(code);
+  error.name = name;
+  error.message = message;
+  return error;
+}
+
+/** Runs a step's function, again after a pause if it throws and its options say so. */
+export async function tries(
+  fn: (step: StepContext) => unknown,
+  options: StepOptions,
+  key: string,
+  signal: AbortSignal,
+  clock: Clock,
+): Promise<unknown> {
+  const attempts = options.retry?.attempts ?? 1;
+  const backoffMs = milliseconds(options.retry?.backoff ?? "1s");
+  for (let attempt = 1; ; attempt++) {
+    try {
+      return await once(fn, options, key, signal, clock);
+    } catch (thrown) {
+      if (attempt >= attempts || signal.aborted) throw thrown;
+      await pause(backoff(backoffMs, attempt), signal, clock);
+    }
+  }
+}
+
+/** Twice as long after each try, up to an hour, with jitter so that many don't come back at once. */
+export function backoff(firstMs: number, attempt: number): number {
+  return Math.round(Math.min(firstMs * 2 ** (attempt - 1), 3_600_000) * (0.75 + Math.random() / 2));
+}
+
+async function once(
+  fn: (step: StepContext) => unknown,
+  options: StepOptions,
+  key: string,
+  signal: AbortSignal,
+  clock: Clock,
+): Promise<unknown> {
+  if (options.timeout === undefined) return fn({ key, signal });
+  const late = new AbortController();
+  const { promise, reject } = Promise.withResolvers<never>();
+  const cancel = clock.after(milliseconds(options.timeout), () => {
+    const error = new TaskError("STEP_TIMED_OUT");
+    late.abort(error);
+    reject(error);
+  });
+  try {
+    return await Promise.race([promise, fn({ key, signal: AbortSignal.any([signal, late.signal]) })]);
+  } finally {
+    cancel();
+  }
+}
+
+function pause(ms: number, signal: AbortSignal, clock: Clock): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const aborted = () => {
+      cancel();
+      reject(signal.reason as Error);
+    };
+    const cancel = clock.after(ms, () => {
+      signal.removeEventListener("abort", aborted);
+      resolve();
+    });
+    signal.addEventListener("abort", aborted, { once: true });
+  });
+}

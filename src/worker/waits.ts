@@ -1,0 +1,132 @@
+import type { Clock } from "../clock.ts";
+import { TaskError } from "../errors.ts";
+import type { AttemptVerbs } from "../engine/engine.ts";
+import type { InputRequest, InputResponse } from "../protocol/input.ts";
+import type { Attempt, Waits } from "../store/store.ts";
+
+/** What a handler waits for. Settled only where waits are held in memory: elsewhere the attempt ends first. */
+export type Wait = { readonly key: string; readonly reject: (reason: unknown) => void } & (
+  | { readonly kind: "input"; readonly request: InputRequest; readonly resolve: (response: InputResponse) => void }
+  | { readonly kind: "event"; readonly resolve: (value: string) => void }
+  | { readonly kind: "timer"; readonly dueInMs: number; readonly resolve: () => void }
+);
+
+/** What the waits of an attempt need from it. */
+export interface WaitsOptions {
+  readonly attempt: Attempt;
+  readonly verbs: AttemptVerbs;
+  readonly clock: Clock;
+  /** Keep the attempt and wait in memory, for tools that must never run twice. */
+  readonly hold: boolean;
+  /** Called before the attempt is parked. */
+  readonly settle: () => Promise<void>;
+  /** Called when the attempt has ended, because it parked or was lost. */
+  readonly ended: (how: "parked" | "lost") => void;
+  readonly failed: (error: unknown) => void;
+}
+
+/** Collects what a handler waits for; once nothing else goes on, the attempt parks with all of it. */
+export interface WaitList {
+  add(wait: Wait): void;
+  /** A step began: no parking before it ends. */
+  begin(): void;
+  end(): void;
+  /** Looks whether something that is held in memory has come. */
+  look(): void;
+  /** The attempt is to end: what is held in memory waits no longer. */
+  abort(reason: unknown): void;
+  /** No parking from now on. False: it has begun already. */
+  close(): boolean;
+}
+
+export function createWaits({ attempt, verbs, clock, hold, settle, ended, failed }: WaitsOptions): WaitList {
+  let pending: Wait[] = [];
+  let running = 0;
+  let state: "open" | "parking" | "closed" = "open";
+  const held = new Set<Wait>();
+  const cancelTimers = new Set<() => void>();
+
+  /** The turn of the event loop lets waits that are asked side by side come together. */
+  function schedule(): void {
+    if (pending.length > 0 && running === 0) setImmediate(() => void park().catch(failed));
+  }
+
+  async function park(): Promise<void> {
+    if (state !== "open" || running > 0 || pending.length === 0) return;
+    if (hold) return keep();
+    state = "parking";
+    await settle();
+    ended((await verbs.park(attempt, asked(pending), false)) ? "parked" : "lost");
+  }
+
+  async function keep(): Promise<void> {
+    const fresh = pending.filter((wait) => !held.has(wait));
+    if (fresh.length === 0) return;
+    for (const wait of fresh) held.add(wait);
+    await settle();
+    const visible = fresh.filter((wait) => wait.kind !== "timer");
+    for (const wait of fresh) if (wait.kind === "timer") startTimer(wait);
+    if (visible.length > 0 && !(await verbs.park(attempt, asked(visible), true))) return ended("lost");
+    await check();
+  }
+
+  function startTimer(wait: Wait & { kind: "timer" }): void {
+    const cancel = clock.after(wait.dueInMs, () => {
+      cancelTimers.delete(cancel);
+      pending = pending.filter((other) => other !== wait);
+      wait.resolve();
+    });
+    cancelTimers.add(cancel);
+  }
+
+  async function check(): Promise<void> {
+    if (held.size === 0 || state !== "open") return;
+    const journal = await verbs.journal(attempt);
+    if (journal === null) return ended("lost");
+    for (const wait of pending) {
+      if (!held.has(wait) || wait.kind === "timer") continue;
+      const value =
+        wait.kind === "input" ? (journal.inputs[wait.key]?.response ?? undefined) : journal.events[wait.key];
+      if (value === undefined) continue;
+      held.delete(wait);
+      pending = pending.filter((other) => other !== wait);
+      (wait.resolve as (value: unknown) => void)(value);
+    }
+  }
+
+  return {
+    add(wait) {
+      if (state !== "open") return;
+      pending.push(wait);
+      schedule();
+    },
+    begin: () => void running++,
+    end() {
+      running--;
+      schedule();
+    },
+    look: () => void check().catch(failed),
+    abort(reason) {
+      if (hold) for (const wait of pending.splice(0)) wait.reject(reason);
+    },
+    close() {
+      for (const cancel of cancelTimers) cancel();
+      if (state === "parking") return false;
+      state = "closed";
+      return true;
+    },
+  };
+}
+
+function asked(waits: readonly Wait[]): Waits {
+  return {
+    inputs: waits.filter((wait) => wait.kind === "input").map(({ key, request }) => ({ key, request })),
+    events: waits.filter((wait) => wait.kind === "event").map(({ key }) => key),
+    timers: waits.filter((wait) => wait.kind === "timer").map(({ key, dueInMs }) => ({ key, dueInMs })),
+  };
+}
+
+/** What a refusal means to a handler that asked for an answer. */
+export function refusal(action: unknown): TaskError {
+  return new TaskError(action === "decline" ? "DECLINED" : "INPUT_CANCELLED");
+}
