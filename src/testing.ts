@@ -1,3 +1,3 @@
 /** What helps to test: a clock to move by hand, and the cases that every task store passes. */
-export { manualClock, type ManualClock } from "./manual-clock.ts";
+export { manualClock, type ManualClock } from "./store/contract/manual-clock.ts";
 export { storeContract, type OpenStore } from "./store/contract.ts";

@@ -9,6 +9,7 @@ import type {
 import type { z } from "zod";
 import { milliseconds, type Duration } from "./clock.ts";
 import { TaskError } from "./errors.ts";
+import { formSchema } from "./protocol/form.ts";
 
 /** What a step may be told. */
 export interface StepOptions {
@@ -160,6 +161,7 @@ export function taskTool<I extends z.ZodObject, O extends z.ZodType>(definition:
     throw new TaskError("MISUSE", { detail: "A tool's name has 1 to 128 of A-Z a-z 0-9 _ - . /" });
   if (!Number.isInteger(attempts) || attempts < 1)
     throw new TaskError("MISUSE", { detail: "attempts is a whole number from 1." });
+  for (const { schema } of Object.values(definition.before ?? {})) formSchema(schema);
   return {
     name: definition.name,
     version: definition.version ?? "",

@@ -1,4 +1,5 @@
 import {
+  type CallToolRequestParams,
   type Client,
   type JSONRPCMessage,
   type RequestId,
@@ -16,7 +17,7 @@ import { failureOf } from "./failures.ts";
 interface Flight {
   readonly method: string;
   sent: boolean;
-  reply?: { result: unknown } | { error: RpcError };
+  reply: { result: unknown } | { error: RpcError } | undefined;
   /** Set once nobody waits for the reply any more: takes a result that comes nevertheless. */
   late?: (result: unknown) => void;
   /** Gives up: the reply's stream has ended without it. */
@@ -29,6 +30,12 @@ export interface SendOptions {
   readonly timeoutMs: number;
   /** Given a result that comes after the signal has aborted, on transports where one still can. */
   readonly late?: (result: unknown) => void;
+}
+
+/** What came back: a plain result, checked and shaped by the SDK, or something else as it came. */
+export interface Answer {
+  readonly plain: boolean;
+  readonly value: unknown;
 }
 
 /** A notification that the server sent, as it came. */
@@ -48,19 +55,22 @@ const declared = new WeakSet<object>();
 const isObject = (value: unknown): value is Record<string, unknown> =>
   typeof value === "object" && value !== null && !Array.isArray(value);
 
-/** The request with the extension in its envelope, or without it. A request without an envelope stays as it is. */
-function declaring(message: JSONRPCMessage, tasks: boolean): JSONRPCMessage {
+/**
+ * The request with the extension in its envelope (and the rest of `ours`, where nothing is declared for that), or
+ * without the extension. A request without an envelope stays as it is.
+ */
+function declaring(message: JSONRPCMessage, ours: Record<string, unknown> | null): JSONRPCMessage {
   const params = "params" in message ? message.params : undefined;
   const meta = isObject(params) && isObject(params._meta) ? params._meta : undefined;
   const capabilities = meta?.[capabilitiesKey];
   if (declared.has(message) || !isObject(capabilities)) return message;
   const { [tasksExtension]: _, ...others } = isObject(capabilities.extensions) ? capabilities.extensions : {};
-  const extensions = tasks ? { ...others, [tasksExtension]: {} } : others;
+  const extensions = ours === null ? others : { ...others, [tasksExtension]: {} };
   const copy = {
     ...message,
-    params: { ...params, _meta: { ...meta, [capabilitiesKey]: { ...capabilities, extensions } } },
+    params: { ...params, _meta: { ...meta, [capabilitiesKey]: { ...ours, ...capabilities, extensions } } },
   } as JSONRPCMessage;
-  if (tasks) declared.add(copy);
+  if (ours !== null) declared.add(copy);
   return copy;
 }
 
@@ -72,15 +82,23 @@ function declaring(message: JSONRPCMessage, tasks: boolean): JSONRPCMessage {
 export class Connection {
   readonly client: Client;
   readonly #clock: Clock;
+  readonly #capabilities: Record<string, unknown>;
   readonly #onNotification: (notification: Notification) => void;
   readonly #flights = new Map<RequestId, Flight>();
   /** Which flight a message belongs to is told by an option that the SDK hands through: nothing of it is sent. */
   readonly #owners = new WeakMap<object, Flight>();
   #hooked: Transport | undefined;
 
-  constructor(client: Client, clock: Clock, onNotification: (notification: Notification) => void) {
+  /** `capabilities` are declared on our own requests, beside the extension. */
+  constructor(
+    client: Client,
+    clock: Clock,
+    capabilities: Record<string, unknown>,
+    onNotification: (notification: Notification) => void,
+  ) {
     this.client = client;
     this.#clock = clock;
+    this.#capabilities = capabilities;
     this.#onNotification = onNotification;
   }
 
@@ -106,12 +124,12 @@ export class Connection {
   }
 
   /**
-   * Calls a tool once. The raw result, or `CALL_FAILED`, `REFUSED`, `CONNECTION_LOST` (`data.sent` says whether the
-   * server may have got it) or `INVALID_RESPONSE`.
+   * Calls a tool once. Its result, or whatever else was answered, as it came; fails with `CALL_FAILED`, `REFUSED`,
+   * `CONNECTION_LOST` (`data.sent` says whether the server may have got it) or `INVALID_RESPONSE`.
    */
-  async callTool(params: Readonly<Record<string, unknown>> & { name: string }, options: SendOptions): Promise<unknown> {
+  async callTool(params: CallToolRequestParams, options: SendOptions): Promise<Answer> {
     // By the SDK's callTool rather than its request: it also mirrors arguments into headers and checks the output.
-    return await this.#fly("tools/call", options, (rest) => this.client.callTool({ ...params }, rest));
+    return await this.#fly("tools/call", options, (rest) => this.client.callTool(params, rest));
   }
 
   /** Sends `tasks/get`, `tasks/update` or `tasks/cancel`. The raw result; errors as for {@link callTool}. */
@@ -120,17 +138,17 @@ export class Connection {
     params: Readonly<Record<string, unknown>>,
     options: SendOptions,
   ): Promise<unknown> {
-    return await this.#fly(method, options, (rest) => this.client.request({ method, params }, anything, rest));
+    return (await this.#fly(method, options, (rest) => this.client.request({ method, params }, anything, rest))).value;
   }
 
   async #fly(
     method: string,
     { signal, timeoutMs, late }: SendOptions,
     launch: (options: RequestOptions) => Promise<unknown>,
-  ): Promise<unknown> {
+  ): Promise<Answer> {
     this.hook();
     const controller = new AbortController();
-    const flight: Flight = { method, sent: false, cut: () => controller.abort() };
+    const flight: Flight = { method, sent: false, reply: undefined, cut: () => controller.abort() };
     // A controller and a listener for each request, both gone with it: nothing gathers on the caller's signal.
     const stop = () => controller.abort();
     if (signal?.aborted === true) stop();
@@ -142,7 +160,9 @@ export class Connection {
       const value = await launch({ signal: controller.signal, timeout: longestTimeout, onresumptiontoken: owner });
       const { reply } = flight;
       // A plain result is the SDK's to check and shape; whatever else came is ours.
-      return reply !== undefined && "result" in reply && !this.#plain(reply.result, method) ? reply.result : value;
+      return reply !== undefined && "result" in reply && !this.#plain(reply.result, method)
+        ? { plain: false, value: reply.result }
+        : { plain: true, value };
     } catch (error) {
       throw failureOf(error, flight.sent, flight.reply);
     } finally {
@@ -169,15 +189,16 @@ export class Connection {
     const flight = options?.onresumptiontoken && this.#owners.get(options.onresumptiontoken);
     if (flight !== undefined && "id" in message && message.id !== undefined) {
       flight.sent = true;
+      flight.reply = undefined;
       this.#flights.set(message.id, flight);
-      return await send(declaring(message, true), { ...options, onRequestStreamEnd: () => flight.cut() });
+      return await send(declaring(message, this.#capabilities), { ...options, onRequestStreamEnd: () => flight.cut() });
     }
     const { method } = message as Partial<Notification>;
     // A reading of a task that nobody needs any more is let run out: this notification has no place around tasks.
     if (method === "notifications/cancelled" && this.#isTaskFlight(message)) return;
     // The SDK's own callTool can't take a task for an answer, so it doesn't ask for one.
-    if (method === "tools/call") return await send(declaring(message, false), options);
-    return await send(method === "subscriptions/listen" ? declaring(message, true) : message, options);
+    if (method === "tools/call") return await send(declaring(message, null), options);
+    return await send(method === "subscriptions/listen" ? declaring(message, this.#capabilities) : message, options);
   }
 
   #isTaskFlight(message: JSONRPCMessage): boolean {

@@ -99,20 +99,22 @@ export function callError(error: TaskError): TaskError {
   const unclear =
     (error.code === "CONNECTION_LOST" && sent) ||
     (error.code === "REFUSED" && (status === 404 || status === 408 || status >= 500));
-  return unclear ? new TaskError("MAY_HAVE_STARTED", { cause: error, ...(status === 0 ? {} : { data: { status } }) }) : error;
+  return unclear
+    ? new TaskError("MAY_HAVE_STARTED", { cause: error, ...(status === 0 ? {} : { data: { status } }) })
+    : error;
 }
 
 /** The error that ends the waiting for a task, of the failure of a `tasks/*` request. It carries the task's id. */
 export function taskError(error: TaskError, taskId: string): TaskError {
-  if (error.code === "CALL_FAILED" && error.rpc === -32602) {
-    const code = /expired/i.test(error.message) ? "TASK_EXPIRED" : "TASK_NOT_FOUND";
-    return new TaskError(code, { data: { taskId }, cause: error });
-  }
-  if (error.code === "CALL_FAILED" && error.rpc === -32021) {
-    return new TaskError("EXTENSION_REQUIRED", { data: { taskId }, cause: error });
-  }
-  if (error.code === "CALL_FAILED") {
-    return new TaskError("REFUSED", { detail: `It answered with the error ${error.rpc}.`, data: { taskId }, cause: error });
-  }
-  return new TaskError(error.code, { data: { ...factsOf(error), taskId }, cause: error });
+  const options = { data: { ...factsOf(error), taskId }, cause: error };
+  if (error.code === "REFUSED") return new TaskError("REFUSED", { ...options, detail: statusText(error) });
+  if (error.code !== "CALL_FAILED")
+    return factsOf(error).taskId === taskId ? error : new TaskError(error.code, options);
+  const about = { data: { taskId }, cause: error };
+  if (error.rpc === -32602)
+    return new TaskError(/expired/i.test(error.message) ? "TASK_EXPIRED" : "TASK_NOT_FOUND", about);
+  if (error.rpc === -32021) return new TaskError("EXTENSION_REQUIRED", about);
+  return new TaskError("REFUSED", { ...about, detail: `It answered with the error ${error.rpc}.` });
 }
+
+const statusText = (error: TaskError) => `The HTTP status is ${factsOf(error).status}.`;

@@ -10,8 +10,7 @@ export function interval(hint: unknown): number {
   return Math.ceil(Math.min(longest, Math.max(shortest, hint)));
 }
 
-/** The wait after the nth failure in a row (from 1): doubling up to 30 s, its upper half drawn by lot. */
-export function backoff(failures: number, least: number, random: () => number = Math.random): number {
-  const full = Math.max(least, Math.min(30_000, 500 * 2 ** Math.min(failures, 10)));
-  return Math.ceil(full * (0.5 + random() / 2));
+/** The wait after the nth failure in a row (from 1): the usual one, and up to 30 s more, drawn by lot. */
+export function backoff(failures: number, usual: number, random: () => number = Math.random): number {
+  return Math.ceil(usual + random() * Math.min(30_000, 500 * 2 ** Math.min(failures, 10)));
 }

@@ -59,10 +59,7 @@ export function unfit(request: InputRequest, response: unknown): string | null {
   const { action, content } = response as z.infer<typeof elicitResult>;
   if (action !== "accept") return content === undefined ? null : "result.content: goes only with the action accept";
   if (request.params?.mode === "url") return content === undefined ? null : "result.content: a URL takes none";
-  if (content === undefined) return "result.content: is missing";
-  return complaint(
-    z.fromJSONSchema(request.params?.requestedSchema as z.core.JSONSchema.JSONSchema),
-    content,
-    "content",
-  );
+  const schema = request.params?.requestedSchema as z.core.JSONSchema.JSONSchema;
+  if (content === undefined && (schema.required?.length ?? 0) > 0) return "result.content: is missing";
+  return complaint(z.fromJSONSchema(schema), content ?? {}, "content");
 }

@@ -11,9 +11,9 @@ const shortestMemory = 3_600_000;
 
 /** A status message fit for any client: well-formed, in one line and of limited length. */
 export function cleanMessage(message: string): string {
-  const line = message.replace(/[\p{Cc}\u2028\u2029]+/gu, " ");
-  // The cut may part a surrogate pair; its first half would turn into a replacement character.
-  return line.slice(0, longestMessage).replace(/[\ud800-\udbff]$/, "").toWellFormed();
+  const line = message.toWellFormed().replace(/[\p{Cc}\u2028\u2029]+/gu, " ");
+  // The cut may part a surrogate pair.
+  return line.slice(0, longestMessage).replace(/[\ud800-\udbff]$/, "");
 }
 
 /** An instant so many milliseconds from `now`, in whole milliseconds that every store can hold. */

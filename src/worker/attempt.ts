@@ -124,14 +124,14 @@ async function settle(options: AttemptOptions, end: Exclude<End, string>, signal
       return void (await verbs.release(claim, { delayMs: backoff(tool.retry.backoffMs, claim.attempt), spend: true }));
     }
   }
-  await verbs.finish(claim, outcome(options, end, reason));
+  await verbs.finish(claim, await outcome(options, end, reason));
 }
 
-function outcome(
+async function outcome(
   { tool, maxResultBytes }: AttemptOptions,
   end: Exclude<End, string>,
   reason: TaskErrorCode | null,
-): Outcome {
+): Promise<Outcome> {
   if ("returned" in end) return outcomeOfReturn(tool, end.returned, maxResultBytes);
   if (reason === "CANCELLED") return { status: "cancelled", statusMessage: null };
   if (reason === "TIMED_OUT") return failed(new TaskError("TIMED_OUT").toRpc());

@@ -119,7 +119,7 @@ export function createContext(options: ContextOptions): TaskContext {
       const response = await input(name, { method: "elicitation/create", params });
       const action = response.action as ElicitAnswer<unknown>["action"];
       if (action !== "accept" || "url" in ask) return { action };
-      const parsed = await ask.schema.safeParseAsync(response.content);
+      const parsed = await ask.schema.safeParseAsync(response.content ?? {});
       if (parsed.success) return { action, content: parsed.data };
       message = `${ask.message} (${parsed.error.issues[0]?.message ?? "The last answer was not valid"})`;
     }

@@ -28,9 +28,17 @@ export function serialize(value: unknown): string | null {
 /**
  * How a task ends whose handler returned `value`: what the call would have been answered with, checked as it will be
  * read by others. What is no tool result fails the task; what doesn't fit the output schema is a tool error, as the
- * SDK has it for every tool.
+ * SDK has it for every tool. Never rejects: a value may throw at whoever reads it, and so may a schema.
  */
-export function outcomeOfReturn(tool: TaskTool, value: unknown, maxBytes: number): Outcome {
+export async function outcomeOfReturn(tool: TaskTool, value: unknown, maxBytes: number): Promise<Outcome> {
+  try {
+    return await checked(tool, value, maxBytes);
+  } catch {
+    return failed(new TaskError("INVALID_RESULT").toRpc());
+  }
+}
+
+async function checked(tool: TaskTool, value: unknown, maxBytes: number): Promise<Outcome> {
   if (typeof value !== "object" || value === null || Array.isArray(value))
     return failed(new TaskError("INVALID_RESULT").toRpc());
   const text = serialize(withContent({ ...value, resultType: "complete" }));
@@ -41,7 +49,7 @@ export function outcomeOfReturn(tool: TaskTool, value: unknown, maxBytes: number
   if (!CallToolResultV2Schema.safeParse(result).success) return failed(new TaskError("INVALID_RESULT").toRpc());
   const { structuredContent, isError } = result as { structuredContent?: unknown; isError?: boolean };
   if (tool.outputSchema !== undefined && isError !== true) {
-    const misfit = outputMisfit(tool, structuredContent);
+    const misfit = await outputMisfit(tool, structuredContent);
     if (misfit !== null) return toolError(`Output validation error: ${misfit}`);
   }
   return { status: "completed", result: text };
@@ -53,10 +61,10 @@ function withContent(result: Record<string, unknown>): Record<string, unknown> {
   return { ...result, content: [{ type: "text", text: serialize(result.structuredContent) ?? "" }] };
 }
 
-function outputMisfit(tool: TaskTool, structuredContent: unknown): string | null {
+async function outputMisfit(tool: TaskTool, structuredContent: unknown): Promise<string | null> {
   if (structuredContent === undefined)
     return `Tool ${tool.name} has an output schema but no structured content was provided`;
-  const parsed = tool.outputSchema?.safeParse(structuredContent);
+  const parsed = await tool.outputSchema?.safeParseAsync(structuredContent);
   if (parsed === undefined || parsed.success) return null;
   const [issue] = parsed.error.issues;
   return `Invalid structured content for tool ${tool.name}: ${[...(issue?.path ?? [])].join(".")}: ${issue?.message ?? ""}`;

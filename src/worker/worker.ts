@@ -74,10 +74,10 @@ export function startWorker(parts: WorkerParts): Worker {
         const claims = await verbs.claim(request(parts.concurrency - running.size));
         if (closing !== null) return await handBack(claims);
         for (const claim of claims) start(claim);
+        // What a hint said while this looked is looked for again.
         if (claims.length > 0) again = true;
+        else waitMs = Math.min(idleMs, (await verbs.nextDue()) ?? idleMs);
       }
-      const due = await verbs.nextDue();
-      if (due !== null) waitMs = Math.min(idleMs, due);
     } catch (thrown) {
       if (closing === null) onError(asTaskError(thrown, "STORE_UNAVAILABLE"));
     } finally {

@@ -1,0 +1,107 @@
+import { TaskError, asTaskError } from "../errors.ts";
+import type { InputRequests, InputResponse } from "../protocol/input.ts";
+import { isPassing } from "./failures.ts";
+import { type InputHandlers, ask, askerFor } from "./input.ts";
+
+/** Where one request of a task stands here. */
+type Stand =
+  | { readonly at: "unhandled" | "sending" | "sent" }
+  | { readonly at: "asking"; readonly controller: AbortController }
+  /** The answer is known, but its update was lost on the way, or perhaps only the acknowledgement was. */
+  | { readonly at: "lost"; readonly answer: InputResponse }
+  | { readonly at: "refused"; readonly error: TaskError; seen: number };
+
+/** What {@link Answers} needs of the task it answers for. */
+export interface AnswersOptions {
+  readonly taskId: string;
+  readonly input: InputHandlers;
+  /** Sends one answer; resolves once it is acknowledged. */
+  readonly send: (key: string, answer: InputResponse) => Promise<void>;
+  /** An answer went out: the task's state has changed. */
+  readonly onSent: () => void;
+  /** Somebody must be told, but the task can go on. */
+  readonly onError: (error: unknown) => void;
+  /** A question can't be answered: the waiting is over. */
+  readonly onFailure: (error: TaskError) => void;
+}
+
+/**
+ * Answers what one task asks, each key once, as the answers come. What is outstanding is always told by the task
+ * itself: an answer whose update was lost is sent again only if its key is still outstanding at the next look.
+ */
+export class Answers {
+  readonly #options: AnswersOptions;
+  readonly #stands = new Map<string, Stand>();
+
+  constructor(options: AnswersOptions) {
+    this.#options = options;
+  }
+
+  /** Takes note of all requests that are outstanding now, and of no others. */
+  see(outstanding: InputRequests): void {
+    for (const [key, stand] of this.#stands) {
+      if (key in outstanding) continue;
+      // Somebody else answered, or the question was withdrawn.
+      if (stand.at === "asking") stand.controller.abort();
+      if (stand.at === "asking" || stand.at === "unhandled") this.#stands.delete(key);
+    }
+    for (const key of Object.keys(outstanding)) this.#consider(key, outstanding);
+  }
+
+  /** The outstanding keys for which there is no handler here. */
+  get unhandled(): string[] {
+    return [...this.#stands].filter(([, stand]) => stand.at === "unhandled").map(([key]) => key);
+  }
+
+  /** The task is over, or nobody waits for it any more: open questions are taken back. */
+  stop(): void {
+    this.see({});
+  }
+
+  #consider(key: string, outstanding: InputRequests): void {
+    const stand = this.#stands.get(key);
+    if (stand === undefined) void this.#ask(key, outstanding);
+    else if (stand.at === "lost") void this.#send(key, stand.answer);
+    // A look may have begun before the refusal, so it takes a second one to be sure that the question is still open.
+    else if (stand.at === "refused" && (stand.seen += 1) > 1) this.#options.onFailure(stand.error);
+  }
+
+  async #ask(key: string, outstanding: InputRequests): Promise<void> {
+    const { taskId, input, onError, onFailure } = this.#options;
+    const request = outstanding[key]!;
+    const asker = askerFor(input, request);
+    if (asker === undefined) {
+      this.#stands.set(key, { at: "unhandled" });
+      return;
+    }
+    const controller = new AbortController();
+    const { signal } = controller;
+    this.#stands.set(key, { at: "asking", controller });
+    try {
+      const answer = await ask(asker, request, { key, taskId, signal }, (error) => signal.aborted || onError(error));
+      if (!signal.aborted) await this.#send(key, answer);
+    } catch (error) {
+      if (!signal.aborted) onFailure(asTaskError(error, "INPUT_FAILED"));
+    }
+  }
+
+  async #send(key: string, answer: InputResponse): Promise<void> {
+    const { taskId, send, onSent, onError } = this.#options;
+    this.#stands.set(key, { at: "sending" });
+    try {
+      await send(key, answer);
+      this.#stands.set(key, { at: "sent" });
+    } catch (thrown) {
+      const cause = asTaskError(thrown);
+      const error = new TaskError("INPUT_FAILED", {
+        detail: "The server refused the answer.",
+        data: { taskId, key },
+        cause,
+      });
+      this.#stands.set(key, isPassing(cause) ? { at: "lost", answer } : { at: "refused", error, seen: 0 });
+      onError(cause);
+      return;
+    }
+    onSent();
+  }
+}

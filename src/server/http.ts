@@ -1,0 +1,285 @@
+import { once } from "node:events";
+import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
+import type { AddressInfo } from "node:net";
+import { setTimeout } from "node:timers/promises";
+import { getRequestListener } from "@hono/node-server";
+import {
+  createMcpHandler,
+  hostHeaderValidationResponse,
+  isJsonContentType,
+  localhostAllowedHostnames,
+  localhostAllowedOrigins,
+  originValidationResponse,
+  readRequestBody,
+  type AuthInfo,
+  type JSONRPCRequest,
+  type McpServerFactory,
+  type RequestId,
+} from "@modelcontextprotocol/server";
+import { TaskError, type RpcError } from "../errors.ts";
+import { capabilitiesKey, readCapabilities } from "../protocol/capabilities.ts";
+import { streamLimits } from "./listen.ts";
+import { answerTo, wantedTasks, type Params } from "./methods.ts";
+import { taskServers, type ServerParts } from "./server.ts";
+import { taskStreams } from "./sse.ts";
+
+/** How tasks are served over Streamable HTTP. */
+export interface ServeOptions {
+  /**
+   * Says who sends a request, as the SDK's `requireBearerAuth(…)` does. A `Response` is sent as it is; undefined is
+   * nobody in particular. When it throws, the request is answered 503, and may be sent again.
+   */
+  readonly authenticate?: (
+    request: Request,
+  ) => Promise<AuthInfo | Response | undefined> | AuthInfo | Response | undefined;
+  /**
+   * Host names that requests may be sent to, without ports. `listen()` takes those of localhost unless told otherwise;
+   * `fetch` and `node` check only what is given here, and leave the rest to what is around them.
+   */
+  readonly allowedHosts?: readonly string[];
+  /** Host names of web pages that may send requests, without ports. Checked like `allowedHosts`. */
+  readonly allowedOrigins?: readonly string[];
+  /** The largest request, in bytes. Default 4 MiB. */
+  readonly maxBodyBytes?: number;
+  /** Subscription streams that one authenticated owner may have open. Default 100. */
+  readonly maxStreamsPerOwner?: number;
+  /** Subscription streams that may be open in all. Default 1 024. */
+  readonly maxStreams?: number;
+  /** Tasks that one subscription may name. Default 1 000. */
+  readonly maxTaskIds?: number;
+  /** The pause between two comments on an open stream, in milliseconds; 0 sends none. Default 15 000. */
+  readonly keepAliveMs?: number;
+}
+
+/** What whoever runs the server knows of a request already. */
+export interface FetchOptions {
+  /** Who it is from; `authenticate` is then not asked. */
+  readonly authInfo?: AuthInfo;
+  /** Its body, where something else has read and parsed it. */
+  readonly parsedBody?: unknown;
+}
+
+/** A server of its own. */
+export interface Listening {
+  /** Where clients connect to. */
+  readonly url: string;
+  readonly port: number;
+  close(): Promise<void>;
+}
+
+/** Serves MCP with tasks, on whatever serves HTTP. */
+export interface TaskHandler {
+  /** For servers of web-standard requests: Hono, Deno, Bun. */
+  fetch(request: Request, options?: FetchOptions): Promise<Response>;
+  /** For `node:http`, and for Express, whose `req.auth` and `req.body` are used. */
+  node(request: IncomingMessage, response: ServerResponse): void;
+  /** Serves `/mcp` on a server of its own. By default on 127.0.0.1, and a free port. */
+  listen(options?: { readonly port?: number; readonly host?: string }): Promise<Listening>;
+  /** Ends streams with their last answer and open calls without one, and stops listening. Tasks go on. */
+  close(): Promise<void>;
+}
+
+const parseError = -32700;
+const headerMismatch = -32020;
+const path = "/mcp";
+
+/** Serves tasks over Streamable HTTP (core specification, "Transports"). The factory makes a server for each request. */
+export function serve(parts: ServerParts, factory: McpServerFactory, options: ServeOptions = {}): TaskHandler {
+  const { maxBodyBytes = 4 * 1024 * 1024, maxTaskIds = 1_000, maxStreams = 1_024, keepAliveMs = 15_000 } = options;
+  const servers = taskServers(parts, factory);
+  const sdk = createMcpHandler(servers.factory, {
+    keepAliveMs,
+    maxSubscriptions: maxStreams,
+    maxRequestBodySize: maxBodyBytes,
+  });
+  const limits = streamLimits(options.maxStreamsPerOwner ?? 100, maxStreams);
+  const streams = taskStreams(parts.engine, keepAliveMs, parts.onError);
+  const listeners = new Set<ReturnType<typeof stoppable>>();
+  let closing: Promise<void> | undefined;
+
+  function wrongPlace(request: Request, hosts: readonly string[] | undefined, origins: readonly string[] | undefined) {
+    return (
+      (hosts && hostHeaderValidationResponse(request, [...hosts])) ??
+      (origins && originValidationResponse(request, [...origins]))
+    );
+  }
+
+  async function answer(request: Request, given: FetchOptions): Promise<Response> {
+    if (closing !== undefined) return failure(503, new TaskError("SHUTTING_DOWN").toRpc());
+    const auth = given.authInfo ?? (await authenticate(request));
+    if (auth instanceof Response) return auth;
+    const authInfo = auth === undefined ? {} : { authInfo: auth };
+    // What isn't a JSON request is the SDK's to refuse.
+    if (request.method !== "POST" || !isJsonContentType(request.headers.get("content-type")))
+      return sdk.fetch(request, authInfo);
+    const parsedBody = given.parsedBody ?? (await readBody(request, maxBodyBytes));
+    if (parsedBody instanceof Response) return parsedBody;
+    // JSON, but no message: the SDK says so.
+    if (typeof parsedBody !== "object" || parsedBody === null) return sdk.fetch(request, { ...authInfo, parsedBody });
+    const badHeader = ["mcp-method", "mcp-name"].find((name) => !fitsHeader(request.headers.get(name)));
+    if (badHeader !== undefined) {
+      const message = `The header ${badHeader} may hold visible ASCII only. Encode what it stands for as =?base64?...?=`;
+      return failure(400, { code: headerMismatch, message }, idOf(parsedBody));
+    }
+    const response = await sdk.fetch(request, { ...authInfo, parsedBody });
+    const taskIds = taskIdsOf(parsedBody);
+    return taskIds === undefined || !isEventStream(response)
+      ? response
+      : listen(request, parsedBody as JSONRPCRequest, taskIds, response, auth);
+  }
+
+  async function authenticate(request: Request): Promise<AuthInfo | Response | undefined> {
+    try {
+      return await options.authenticate?.(request);
+    } catch (thrown) {
+      return failure(503, answerTo(new TaskError("INTERNAL", { cause: thrown }), parts.onError));
+    }
+  }
+
+  /** The SDK has answered already, so that it is a valid request of a protocol that knows subscriptions. */
+  async function listen(
+    request: Request,
+    message: JSONRPCRequest,
+    wanted: unknown,
+    response: Response,
+    auth: AuthInfo | undefined,
+  ): Promise<Response> {
+    const { id, params } = message;
+    try {
+      const owner = parts.owner(auth);
+      const client = readCapabilities(params?._meta?.[capabilitiesKey]);
+      const taskIds = wantedTasks({ owner, client }, wanted, maxTaskIds);
+      const released = limits.take(owner);
+      return await streams.open({ id, owner, taskIds, answer: response, signal: request.signal, released });
+    } catch (thrown) {
+      await response.body?.cancel().catch(() => {});
+      const error = answerTo(thrown, parts.onError);
+      return failure(error.code === -32021 ? 400 : 200, error, id);
+    }
+  }
+
+  async function fetch(request: Request, given: FetchOptions = {}): Promise<Response> {
+    try {
+      return wrongPlace(request, options.allowedHosts, options.allowedOrigins) ?? (await answer(request, given));
+    } catch (thrown) {
+      if (closing !== undefined) return failure(503, new TaskError("SHUTTING_DOWN").toRpc());
+      return failure(500, answerTo(thrown, parts.onError));
+    }
+  }
+
+  function adapter(handle: (request: Request, given: FetchOptions) => Promise<Response>) {
+    const listener = getRequestListener(
+      (request, { incoming }) => {
+        const { auth, body } = incoming as { auth?: AuthInfo; body?: unknown };
+        const authInfo = auth === undefined ? {} : { authInfo: auth };
+        return handle(request, body === undefined ? authInfo : { ...authInfo, parsedBody: body });
+      },
+      { overrideGlobalObjects: false },
+    );
+    return (incoming: IncomingMessage, outgoing: ServerResponse) => {
+      listener(incoming, outgoing).catch((thrown: unknown) => {
+        answerTo(thrown, parts.onError);
+        outgoing.destroy();
+      });
+    };
+  }
+
+  async function closeAll(): Promise<void> {
+    const stopped = [...listeners].map((listener) => listener.stop());
+    await servers.stop();
+    await sdk.close();
+    await streams.close();
+    await Promise.all(stopped.map((stop) => stop()));
+  }
+  const close = () => (closing ??= closeAll());
+
+  return {
+    fetch,
+    node: adapter(fetch),
+    close,
+    async listen({ port = 0, host = "127.0.0.1" } = {}) {
+      const hosts = options.allowedHosts ?? localhostAllowedHostnames();
+      const origins = options.allowedOrigins ?? localhostAllowedOrigins();
+      const listener = stoppable(
+        adapter(async (request, given) => {
+          const wrong = wrongPlace(request, hosts, origins);
+          if (wrong !== undefined) return wrong;
+          return new URL(request.url).pathname === path ? fetch(request, given) : new Response(null, { status: 404 });
+        }),
+      );
+      listener.server.listen(port, host);
+      await once(listener.server, "listening");
+      listeners.add(listener);
+      const address = listener.server.address() as AddressInfo;
+      const name = host.includes(":") ? `[${host}]` : host;
+      return { url: `http://${name}:${address.port}${path}`, port: address.port, close };
+    },
+  };
+}
+
+/** A server, and how to stop it: at once for new connections, and after a moment for answers under way. */
+function stoppable(handle: (incoming: IncomingMessage, outgoing: ServerResponse) => void) {
+  const answers = new Set<Promise<unknown>>();
+  const server = createServer((incoming, outgoing) => {
+    const answered = new Promise((resolve) => outgoing.once("close", resolve));
+    answers.add(answered);
+    void answered.then(() => answers.delete(answered));
+    handle(incoming, outgoing);
+  });
+  return {
+    server,
+    /** The function returned waits for the answers. Connections that carry none are of no use to anybody. */
+    stop(): () => Promise<void> {
+      const closed = new Promise<void>((resolve) => server.close(() => resolve()));
+      return async () => {
+        await Promise.race([Promise.all(answers), setTimeout(1_000, undefined, { ref: false })]);
+        server.closeAllConnections();
+        await closed;
+      };
+    },
+  };
+}
+
+async function readBody(request: Request, maxBytes: number): Promise<unknown> {
+  let text: string;
+  try {
+    const read = await readRequestBody(request, maxBytes);
+    if (read.tooLarge) {
+      const { code, message } = new TaskError("TOO_LARGE", { detail: `It may have ${maxBytes} bytes.` }).toRpc();
+      return failure(413, { code, message });
+    }
+    ({ text } = read);
+  } catch {
+    return failure(400, { code: parseError, message: "The request's body could not be read." });
+  }
+  try {
+    return JSON.parse(text) as unknown;
+  } catch {
+    return failure(400, { code: parseError, message: "The request's body is not JSON." });
+  }
+}
+
+/** Node reads raw bytes above ASCII as Latin-1: what came is not what the header's sender meant. */
+function fitsHeader(value: string | null): boolean {
+  return value === null || /^[\t\x20-\x7e]*$/.test(value);
+}
+
+/** The tasks that a message subscribes to, whatever they are, or undefined if it is no such message. */
+function taskIdsOf(message: unknown): unknown {
+  const { method, params } = message as Partial<JSONRPCRequest>;
+  if (method !== "subscriptions/listen") return undefined;
+  return (params?.notifications as Params | null | undefined)?.taskIds;
+}
+
+function isEventStream(response: Response): boolean {
+  return response.headers.get("content-type")?.startsWith("text/event-stream") === true;
+}
+
+function idOf(body: unknown): RequestId | null {
+  const { id } = body as Partial<JSONRPCRequest>;
+  return typeof id === "string" || typeof id === "number" ? id : null;
+}
+
+function failure(status: number, error: RpcError, id: RequestId | null = null): Response {
+  return Response.json({ jsonrpc: "2.0", id, error }, { status });
+}

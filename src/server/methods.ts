@@ -1,0 +1,67 @@
+import type { Engine } from "../engine/engine.ts";
+import { asTaskError, codes, TaskError, type RpcError } from "../errors.ts";
+import { tasksRequired, type ClientCapabilities } from "../protocol/capabilities.ts";
+import type { DetailedTask } from "../protocol/wire.ts";
+
+/** Who makes a request, and what it declared on this very request. */
+export interface Caller {
+  readonly owner: string;
+  readonly client: ClientCapabilities;
+}
+
+/** The params of a request, as they came. */
+export type Params = Readonly<Record<string, unknown>>;
+
+/** Answers `tasks/get` (Tasks extension, "Task Polling"). Changes nothing. */
+export async function getTask(engine: Engine, caller: Caller, params: Params): Promise<DetailedTask> {
+  const id = taskIdFor(caller, params);
+  return engine.describe(await engine.read(id, caller.owner));
+}
+
+/** Answers `tasks/update` (Tasks extension, "Task Input"). What fits no open request is ignored. */
+export async function updateTask(engine: Engine, caller: Caller, params: Params): Promise<object> {
+  const id = taskIdFor(caller, params);
+  const { inputResponses } = params;
+  if (typeof inputResponses !== "object" || inputResponses === null || Array.isArray(inputResponses))
+    throw new TaskError("INVALID_PARAMS", { detail: "inputResponses is an object of answers by key." });
+  await engine.answer(id, caller.owner, inputResponses as Params);
+  return {};
+}
+
+/** Answers `tasks/cancel` (Tasks extension, "Task Cancellation"). A finished task stays as it is. */
+export async function cancelTask(engine: Engine, caller: Caller, params: Params): Promise<object> {
+  await engine.cancel(taskIdFor(caller, params), caller.owner);
+  return {};
+}
+
+/**
+ * The task ids that a `subscriptions/listen` asks for, each once. Throws what the request is to be refused with: which
+ * of the ids exist plays no part in that.
+ */
+export function wantedTasks(caller: Caller, taskIds: unknown, limit: number): string[] {
+  requireTasks(caller);
+  if (!Array.isArray(taskIds) || !taskIds.every((id) => typeof id === "string"))
+    throw new TaskError("INVALID_PARAMS", { detail: "notifications.taskIds is an array of strings." });
+  const wanted = [...new Set<string>(taskIds)];
+  if (wanted.length > limit)
+    throw new TaskError("TOO_LARGE", { detail: `notifications.taskIds may name ${limit} tasks.` });
+  return wanted;
+}
+
+/** What a caller is told of a failure. The server's own faults are reported, and their cause stays here. */
+export function answerTo(thrown: unknown, onError: (error: TaskError) => void): RpcError {
+  const error = asTaskError(thrown);
+  if (error.rpc === codes.INTERNAL.rpc && error.code !== "SHUTTING_DOWN") onError(error);
+  return error.toRpc();
+}
+
+/** The gate comes before the id, so that who may not ask learns nothing about ids. */
+function taskIdFor(caller: Caller, { taskId }: Params): string {
+  requireTasks(caller);
+  if (typeof taskId !== "string") throw new TaskError("INVALID_PARAMS", { detail: "taskId is a string." });
+  return taskId;
+}
+
+function requireTasks({ client }: Caller): void {
+  if (!client.tasks) throw new TaskError("EXTENSION_REQUIRED", { data: tasksRequired });
+}

@@ -1,0 +1,202 @@
+import type { JSONRPCMessage, RequestId } from "@modelcontextprotocol/server";
+import type { Engine } from "../engine/engine.ts";
+import { asTaskError, type TaskError } from "../errors.ts";
+import { acknowledgement, openFeed, taskNotification, type Acknowledgement, type Sink } from "./listen.ts";
+
+/** The open event streams of a server. */
+export interface TaskStreams {
+  /** Adds tasks to the stream that the SDK answered a `subscriptions/listen` with. Throws when the store can't be read. */
+  open(options: StreamOptions): Promise<Response>;
+  /** Ends each stream with its last answer. The SDK's own streams must have ended, or be about to. */
+  close(): Promise<void>;
+}
+
+/** One subscription. */
+export interface StreamOptions {
+  readonly id: RequestId;
+  readonly owner: string;
+  readonly taskIds: readonly string[];
+  readonly answer: Response;
+  readonly signal: AbortSignal;
+  /** Called once, at the end of the stream or when it can't be opened. */
+  readonly released: () => void;
+}
+
+interface OpenStream {
+  readonly body: ReadableStream<Uint8Array>;
+  readonly ended: Promise<void>;
+  keepAlive(): void;
+  end(): void;
+}
+
+const encoder = new TextEncoder();
+const frame = (message: object) => encoder.encode(`event: message\ndata: ${JSON.stringify(message)}\n\n`);
+const comment = encoder.encode(": keepalive\n\n");
+
+/** Streams over an engine. One timer keeps all of them alive; `keepAliveMs` 0 sends nothing. */
+export function taskStreams(engine: Engine, keepAliveMs: number, onError: (error: TaskError) => void): TaskStreams {
+  const streams = new Set<OpenStream>();
+  let timer: NodeJS.Timeout | undefined;
+  let closing = false;
+
+  function tick(): void {
+    for (const stream of streams) stream.keepAlive();
+  }
+
+  function settle(): void {
+    if (streams.size === 0) {
+      clearInterval(timer);
+      timer = undefined;
+    } else if (timer === undefined && keepAliveMs > 0) {
+      timer = setInterval(tick, keepAliveMs).unref();
+    }
+  }
+
+  return {
+    async open(options) {
+      const frames = readFrames(options.answer);
+      let stream: OpenStream;
+      try {
+        stream = await openStream(engine, options, frames, onError);
+      } catch (thrown) {
+        frames.cancel();
+        options.released();
+        throw thrown;
+      }
+      streams.add(stream);
+      settle();
+      void stream.ended.then(() => {
+        options.released();
+        streams.delete(stream);
+        settle();
+      });
+      if (closing) stream.end();
+      return new Response(stream.body, { status: 200, headers: options.answer.headers });
+    },
+    async close() {
+      closing = true;
+      const open = [...streams];
+      for (const stream of open) stream.end();
+      await Promise.all(open.map(({ ended }) => ended));
+    },
+  };
+}
+
+async function openStream(
+  engine: Engine,
+  { id, owner, taskIds, signal }: StreamOptions,
+  frames: Frames,
+  onError: (error: TaskError) => void,
+): Promise<OpenStream> {
+  const { promise: ended, resolve: end } = Promise.withResolvers<void>();
+  let controller: ReadableStreamDefaultController<Uint8Array> | undefined;
+  let last: JSONRPCMessage | undefined;
+  let sdkEnded = false;
+  let tasksEnded = false;
+  let over = false;
+
+  const sink: Sink = {
+    room: () => (controller?.desiredSize ?? 0) > 0,
+    write: (task) => controller?.enqueue(frame(taskNotification(id, task))),
+    done() {
+      tasksEnded = true;
+      finish();
+    },
+  };
+  const ack = (await frames.next()) as Acknowledgement | undefined;
+  if (ack === undefined) throw new Error("The SDK's stream ended before its acknowledgement");
+  const feed = await openFeed(engine, owner, taskIds, sink, onError);
+
+  function leave(): void {
+    over = true;
+    feed.stop();
+    frames.cancel();
+    signal.removeEventListener("abort", abandon);
+    end();
+  }
+
+  /** Where nothing else was subscribed, the SDK has ended its part at once: its last answer waits for the tasks. */
+  function finish(): void {
+    if (over || !sdkEnded || !tasksEnded) return;
+    if (last !== undefined) controller?.enqueue(frame(last));
+    controller?.close();
+    leave();
+  }
+
+  function abandon(): void {
+    if (over) return;
+    controller?.close();
+    leave();
+  }
+
+  async function forward(): Promise<void> {
+    for (let message = await frames.next(); message !== undefined && !over; message = await frames.next()) {
+      if ("method" in message) controller?.enqueue(frame(message));
+      else last = message;
+    }
+    // Without a last answer the stream was cut, not ended: nobody is there for the rest.
+    if (last === undefined) abandon();
+    sdkEnded = true;
+    finish();
+  }
+
+  const body = new ReadableStream<Uint8Array>({
+    start(ofBody) {
+      controller = ofBody;
+      ofBody.enqueue(frame(acknowledgement(ack, feed.ids)));
+    },
+    pull: () => feed.pump(),
+    cancel: () => leave(),
+  });
+  if (signal.aborted) abandon();
+  else signal.addEventListener("abort", abandon);
+  feed.pump();
+  forward().catch((thrown: unknown) => {
+    onError(asTaskError(thrown));
+    abandon();
+  });
+
+  return {
+    body,
+    ended,
+    keepAlive() {
+      if (sink.room()) controller?.enqueue(comment);
+      feed.pump();
+    },
+    end() {
+      feed.stop();
+      tasksEnded = true;
+      finish();
+    },
+  };
+}
+
+interface Frames {
+  /** The next message, or undefined at the end. */
+  next(): Promise<JSONRPCMessage | undefined>;
+  cancel(): void;
+}
+
+/** The messages of an event stream of the SDK's. */
+function readFrames({ body }: Response): Frames {
+  const reader = body?.getReader();
+  const decoder = new TextDecoder();
+  const ready: JSONRPCMessage[] = [];
+  let text = "";
+
+  async function next(): Promise<JSONRPCMessage | undefined> {
+    while (ready.length === 0) {
+      const chunk = await reader?.read();
+      if (chunk?.value === undefined) return undefined;
+      const parts = (text + decoder.decode(chunk.value as Uint8Array, { stream: true })).split("\n\n");
+      text = parts.pop() ?? "";
+      for (const part of parts) {
+        const line = part.split("\n").find((candidate) => candidate.startsWith("data: "));
+        if (line !== undefined) ready.push(JSON.parse(line.slice("data: ".length)) as JSONRPCMessage);
+      }
+    }
+    return ready.shift();
+  }
+
+  return { next, cancel: () => void reader?.cancel().catch(() => {}) };
+}

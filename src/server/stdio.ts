@@ -1,0 +1,92 @@
+import { stderr, stdin, stdout } from "node:process";
+import { PassThrough, Writable, type Readable } from "node:stream";
+import { setImmediate } from "node:timers/promises";
+import type { McpServerFactory } from "@modelcontextprotocol/server";
+import { serveStdio as serveSdk, StdioServerTransport } from "@modelcontextprotocol/server/stdio";
+import { answerTo } from "./methods.ts";
+import { taskServers, type ServerParts } from "./server.ts";
+import { taskWire } from "./wire.ts";
+
+/** How tasks are served over standard input and output. */
+export interface StdioOptions {
+  /** Where requests come from. Default: the process's standard input. */
+  readonly input?: Readable;
+  /**
+   * Where answers go. Default: the process's standard output; whatever else writes there is sent to standard error
+   * meanwhile, so that a stray line corrupts nothing.
+   */
+  readonly output?: Writable;
+  /** Subscriptions that may be open. Default 100. */
+  readonly maxStreams?: number;
+  /** Tasks that one subscription may name. Default 1 000. */
+  readonly maxTaskIds?: number;
+  /** How long requests may take to be answered after the input ended, in milliseconds. Default 2 000. */
+  readonly drainMs?: number;
+}
+
+/** A connection over standard input and output. */
+export interface StdioHandle {
+  /** Resolves when the connection is closed, by either side. */
+  readonly closed: Promise<void>;
+  close(): Promise<void>;
+}
+
+/** Serves tasks over stdio (core specification, "Transports"). The client hangs up by ending the input. */
+export function serveStdio(parts: ServerParts, factory: McpServerFactory, options: StdioOptions = {}): StdioHandle {
+  const { input = stdin, drainMs = 2_000, maxStreams = 100, maxTaskIds = 1_000 } = options;
+  const guard = options.output === undefined ? guardStdout() : { output: options.output, release() {} };
+  const onError = (error: unknown) => void answerTo(error, parts.onError);
+  const servers = taskServers(parts, factory);
+  const { promise: closed, resolve: resolveClosed } = Promise.withResolvers<void>();
+  const source = new PassThrough();
+  const wire = taskWire(parts, new StdioServerTransport(source, guard.output), { maxStreams, maxTaskIds, onError });
+  const sdk = serveSdk(servers.factory, { transport: wire.transport, onerror: onError });
+
+  async function end(): Promise<void> {
+    // What was asked before the client hung up is answered, if it doesn't take long.
+    do await setImmediate();
+    while (source.readableLength > 0);
+    await wire.answered(drainMs);
+    source.end();
+  }
+  const ended = () => void end();
+  input.pipe(source, { end: false });
+  input.once("end", ended).once("close", ended);
+
+  async function finish(): Promise<void> {
+    input.off("end", ended).off("close", ended);
+    input.unpipe(source);
+    input.pause();
+    await servers.stop();
+    guard.release();
+    resolveClosed();
+  }
+  void wire.closed.then(finish);
+
+  return {
+    closed,
+    async close() {
+      await servers.stop();
+      await sdk.close();
+      await closed;
+    },
+  };
+}
+
+/** Keeps standard output for the protocol: what others print goes to standard error. */
+function guardStdout(): { readonly output: Writable; release(): void } {
+  const write = stdout.write.bind(stdout);
+  const output = new Writable({
+    write: (chunk: Uint8Array, _encoding, written) => void write(chunk, (error) => written(error)),
+  });
+  const before = stdout.write;
+  stdout.write = stderr.write.bind(stderr);
+  // A client that is gone is noticed by the write that failed; nobody else must stumble over it.
+  stdout.on("error", () => {});
+  return {
+    output,
+    release() {
+      stdout.write = before;
+    },
+  };
+}

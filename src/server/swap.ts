@@ -1,0 +1,59 @@
+import type { JSONRPCMessage, McpServer, RequestId } from "@modelcontextprotocol/server";
+import type { RpcError } from "../errors.ts";
+import type { Params } from "./methods.ts";
+
+/** What goes out in place of the SDK's answer. */
+export type Answer = { readonly result: object } | { readonly error: RpcError };
+
+/** The requests of one connection between their arrival and their answer. */
+export interface Exchanges {
+  /** The params of an open request as they came, before the SDK parsed them or took parts out. */
+  params(id: RequestId): Params;
+  /** Replaces the answer that the SDK is about to give. Its `_meta` is kept. */
+  answer(id: RequestId, answer: Answer): void;
+}
+
+/**
+ * Sits between a server and its transport. The SDK knows no tool result that is a task, and turns whatever a tool
+ * throws into a tool error: a tool returns a placeholder instead, and what it means is put in its place here.
+ */
+export function intercept(mcp: McpServer): Exchanges {
+  const open = new Map<RequestId, { readonly params: Params; answer?: Answer }>();
+  const connect = mcp.connect.bind(mcp);
+
+  mcp.connect = async (transport) => {
+    const send = transport.send.bind(transport);
+    transport.send = (message, options) => send(outgoing(message), options);
+    await connect(transport);
+    const deliver = transport.onmessage;
+    transport.onmessage = (message, extra) => {
+      incoming(message);
+      deliver?.(message, extra);
+    };
+  };
+
+  function incoming(message: JSONRPCMessage): void {
+    if (!("method" in message)) return;
+    if ("id" in message) open.set(message.id, { params: message.params ?? {} });
+    else if (message.method === "notifications/cancelled") open.delete(message.params?.requestId as RequestId);
+  }
+
+  function outgoing(message: JSONRPCMessage): JSONRPCMessage {
+    if ("method" in message || message.id === undefined) return message;
+    const answer = open.get(message.id)?.answer;
+    open.delete(message.id);
+    if (answer === undefined) return message;
+    const { id } = message;
+    if ("error" in answer) return { jsonrpc: "2.0", id, error: answer.error };
+    const meta = "result" in message ? message.result._meta : undefined;
+    return { jsonrpc: "2.0", id, result: { ...answer.result, ...(meta === undefined ? {} : { _meta: meta }) } };
+  }
+
+  return {
+    params: (id) => open.get(id)?.params ?? {},
+    answer(id, answer) {
+      const exchange = open.get(id);
+      if (exchange !== undefined) exchange.answer = answer;
+    },
+  };
+}

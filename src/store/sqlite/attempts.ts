@@ -1,0 +1,142 @@
+import { cleanMessage, instant } from "../rules.ts";
+import type { Attempt, Journal, Outcome, Progress, Renewal, StepRecord, Waits } from "../store.ts";
+import { encodeName, readJournal, type TaskRow } from "./rows.ts";
+import type { Statements } from "./statements.ts";
+import { end, enqueue, requeue, reveal, save, touch } from "./transitions.ts";
+import type { Transaction } from "./writes.ts";
+
+/** The verbs of an attempt. Each one passes the fence first, and changes nothing if the lease is lost. */
+
+function leased(sql: Statements, { taskId, epoch }: Attempt): TaskRow | undefined {
+  return sql.findLeased.get({ id: taskId, epoch }) as unknown as TaskRow | undefined;
+}
+
+export function renew(tx: Transaction, holder: string, attempts: readonly Attempt[], leaseMs: number): Renewal {
+  const lost: Attempt[] = [];
+  const cancelled: Attempt[] = [];
+  const until = instant(tx.now, leaseMs);
+  for (const { taskId, epoch } of attempts) {
+    const held = tx.sql.renew.get({ id: taskId, epoch, holder, until });
+    if (held === undefined) lost.push({ taskId, epoch });
+    else if (held.cancelRequested === 1) cancelled.push({ taskId, epoch });
+  }
+  return { lost, cancelled };
+}
+
+export function startStep(tx: Transaction, attempt: Attempt, key: string): boolean {
+  const row = leased(tx.sql, attempt);
+  if (row === undefined) return false;
+  tx.sql.startStep.run({ task: row.seq, key: encodeName(key) });
+  return true;
+}
+
+/** A step that failed is no progress: else a tool that is tried again for the same failure would be for ever. */
+export function recordStep(tx: Transaction, attempt: Attempt, name: string, record: StepRecord): boolean {
+  const row = leased(tx.sql, attempt);
+  if (row === undefined) return false;
+  const task = row.seq;
+  const key = encodeName(name);
+  switch (record.state) {
+    case "started":
+      if (record.wakeAt === null) tx.sql.startStep.run({ task, key });
+      else tx.sql.setTimer.run({ task, key, wakeAt: record.wakeAt, now: tx.now });
+      break;
+    case "done":
+      tx.sql.endStep.run({ task, key, state: "done", value: record.value });
+      break;
+    case "failed":
+      tx.sql.endStep.run({ task, key, state: "failed", value: record.error });
+      return true;
+  }
+  if (row.strikes > 0) save(tx, Object.assign(row, { strikes: 0 }));
+  return true;
+}
+
+/** Several statements: the caller sees to it that they read one moment. */
+export function journal(sql: Statements, attempt: Attempt): Journal | null {
+  const row = leased(sql, attempt);
+  return row === undefined ? null : readJournal(sql, row.seq);
+}
+
+export function setStatus(
+  tx: Transaction,
+  attempt: Attempt,
+  message: string | null,
+  progress: Progress | null,
+): boolean {
+  const row = leased(tx.sql, attempt);
+  if (row === undefined) return false;
+  const next = {
+    statusMessage: message === null ? null : cleanMessage(message),
+    progress: progress === null ? null : JSON.stringify(progress),
+  };
+  if (next.statusMessage !== row.statusMessage || next.progress !== row.progress) reveal(tx, row, next);
+  return true;
+}
+
+export function park(tx: Transaction, attempt: Attempt, waits: Waits, hold: boolean): boolean {
+  const row = leased(tx.sql, attempt);
+  if (row === undefined) return false;
+  if (row.cancelRequested === 1) {
+    end(tx, row, { status: "cancelled", statusMessage: null }, "attempt");
+    return true;
+  }
+  row.strikes = 0;
+  const { asked, dueAt } = record(tx, row.seq, waits, hold);
+  const status = tx.sql.countOpen.get({ task: row.seq })?.open === 0 ? "working" : "input_required";
+  if (!hold) {
+    if (status === "input_required" || dueAt === null) tx.sql.dropActivation.run({ task: row.seq });
+    else enqueue(tx, row.seq, dueAt);
+  }
+  if (status !== row.status || asked) reveal(tx, row, { status });
+  else touch(tx, row);
+  return true;
+}
+
+/** Stores what an attempt waits for. `dueAt` says when it goes on if it needn't wait for input; null: at an event. */
+function record(tx: Transaction, task: number, waits: Waits, hold: boolean): { asked: boolean; dueAt: number | null } {
+  // A held attempt tells of its waits as they come, any other of all of them at once.
+  if (!hold) {
+    tx.sql.closeInputs.run({ task });
+    tx.sql.forgetAwaited.run({ task });
+  }
+  let asked = false;
+  for (const { key, request } of waits.inputs) {
+    const { changes } = tx.sql.ask.run({ task, key: encodeName(key), request: JSON.stringify(request) });
+    asked ||= Number(changes) > 0;
+  }
+  const due: number[] = [];
+  for (const key of waits.events) {
+    if (tx.sql.awaitEvent.get({ task, key: encodeName(key) })?.value !== null) due.push(0);
+  }
+  for (const { key: name, dueInMs } of waits.timers) {
+    const key = encodeName(name);
+    tx.sql.setTimer.run({ task, key, wakeAt: instant(tx.now, dueInMs), now: tx.now });
+    // Null: that step has ended already.
+    due.push(Number(tx.sql.timer.get({ task, key })?.wakeAt ?? 0));
+  }
+  if (waits.inputs.length > 0 || (waits.events.length === 0 && due.length === 0)) due.push(0);
+  return { asked, dueAt: due.length === 0 ? null : Math.min(...due) };
+}
+
+export function finish(tx: Transaction, attempt: Attempt, outcome: Outcome): boolean {
+  const row = leased(tx.sql, attempt);
+  if (row === undefined) return false;
+  end(tx, row, outcome, "attempt");
+  return true;
+}
+
+export function release(
+  tx: Transaction,
+  attempt: Attempt,
+  { delayMs, spend }: { readonly delayMs: number; readonly spend: boolean },
+): boolean {
+  const row = leased(tx.sql, attempt);
+  if (row === undefined) return false;
+  // Even an attempt that made progress counts as one when it is to be spent.
+  row.strikes = spend ? Math.max(row.strikes, 1) : Math.max(row.strikes - 1, 0);
+  if (spend) tx.sql.forgetFailed.run({ task: row.seq });
+  if (row.cancelRequested === 1) end(tx, row, { status: "cancelled", statusMessage: null }, "attempt");
+  else requeue(tx, row, instant(tx.now, delayMs));
+  return true;
+}

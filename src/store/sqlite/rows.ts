@@ -1,0 +1,115 @@
+import type { InputRequest, InputResponse } from "../../protocol/input.ts";
+import type { TaskStatus } from "../../protocol/status.ts";
+import { ttl } from "../rules.ts";
+import type { InputRecord, Journal, Progress, StepRecord, Task } from "../store.ts";
+import type { Statements } from "./statements.ts";
+
+/** A task as the view `seen` gives it. Transitions change it and save it. */
+export interface TaskRow {
+  readonly seq: number;
+  readonly id: string;
+  readonly owner: string;
+  readonly tool: string;
+  readonly version: string;
+  readonly createdAt: number;
+  readonly timeoutMs: number | null;
+  readonly keepMs: number | null;
+  readonly attempts: number;
+  readonly recovery: "retry" | "fail";
+  readonly asks: string | null;
+  status: TaskStatus;
+  statusMessage: string | null;
+  progress: string | null;
+  updatedAt: number;
+  turnedAt: number;
+  deadline: number | null;
+  finishedAt: number | null;
+  purgeAt: number | null;
+  rev: number;
+  epoch: number;
+  strikes: number;
+  cancelRequested: number;
+  cancelBy: number | null;
+  changed: number;
+  error: string | null;
+  result: string | null;
+}
+
+/**
+ * A name as SQLite can hold it. Text in SQLite is UTF-8, where a lone surrogate becomes a replacement character, and two
+ * owners could become one: such a name is kept as its JSON text, and so is one that looks like that.
+ */
+export function encodeName(name: string): string {
+  return name.isWellFormed() && !name.startsWith('"') ? name : JSON.stringify(name);
+}
+
+export function decodeName(text: string): string {
+  return text.startsWith('"') ? (JSON.parse(text) as string) : text;
+}
+
+/** A row as the task that everybody sees. */
+export function toTask(row: TaskRow): Task {
+  const asks = JSON.parse(row.asks ?? "[]") as [key: string, request: string][];
+  return {
+    id: row.id,
+    owner: decodeName(row.owner),
+    tool: decodeName(row.tool),
+    version: decodeName(row.version),
+    status: row.status,
+    statusMessage: row.statusMessage,
+    progress: row.progress === null ? null : (JSON.parse(row.progress) as Progress),
+    createdAt: row.createdAt,
+    updatedAt: row.updatedAt,
+    turnedAt: row.turnedAt,
+    ttlMs: ttl(row),
+    rev: row.rev,
+    epoch: row.epoch,
+    cancelRequested: row.cancelRequested === 1,
+    inputRequests: byKey(asks, ([key, request]) => [key, JSON.parse(request) as InputRequest]),
+    result: row.result,
+    error: row.error,
+  };
+}
+
+/** What is recorded of a task, in the order of recording. */
+export function readJournal(sql: Statements, task: number): Journal {
+  const steps = sql.steps.all({ task }) as unknown as StepRow[];
+  const inputs = sql.inputs.all({ task }) as unknown as { key: string; request: string; response: string | null }[];
+  const events = sql.events.all({ task }) as unknown as { key: string; value: string }[];
+  return {
+    steps: byKey(steps, (row) => [row.key, toStep(row)]),
+    inputs: byKey(inputs, ({ key, request, response }): [string, InputRecord] => {
+      const answer = response === null ? null : (JSON.parse(response) as InputResponse);
+      return [key, { request: JSON.parse(request) as InputRequest, response: answer }];
+    }),
+    events: byKey(events, ({ key, value }) => [key, value]),
+  };
+}
+
+interface StepRow {
+  readonly key: string;
+  readonly state: StepRecord["state"];
+  readonly value: string | null;
+  readonly wakeAt: number | null;
+}
+
+function toStep({ state, value, wakeAt }: StepRow): StepRecord {
+  switch (state) {
+    case "started":
+      return { state, wakeAt };
+    case "done":
+      return { state, value: value ?? "" };
+    case "failed":
+      return { state, error: value ?? "" };
+  }
+}
+
+/** `Object.fromEntries` defines its properties, so that even a key named `__proto__` is an ordinary one. */
+function byKey<R, V>(rows: readonly R[], entry: (row: R) => [key: string, value: V]): Record<string, V> {
+  return Object.fromEntries(
+    rows.map((row) => {
+      const [key, value] = entry(row);
+      return [decodeName(key), value];
+    }),
+  );
+}

@@ -1,0 +1,44 @@
+import { failure, instant, memoryMs } from "../rules.ts";
+import type { Outcome, Swept } from "../store.ts";
+import { batch, recoverLost, type FindDead } from "./claim.ts";
+import type { TaskRow } from "./rows.ts";
+import { end } from "./transitions.ts";
+import type { Transaction } from "./writes.ts";
+
+/** One round of what time brings about. Each part is bounded, so that the file is never locked for long. */
+export function sweep(tx: Transaction, findDead: FindDead): Swept {
+  const limits = { now: tx.now, most: batch };
+  // Before the cancelled ones: a task that is both was cut off by its own tool's limit.
+  const timedOut = endAll(tx, tx.sql.timedOut.all(limits), failure("TIMED_OUT"));
+  const cancelled = endAll(tx, tx.sql.graceOver.all(limits), { status: "cancelled", statusMessage: null });
+  const recovered = recoverLost(tx, findDead);
+  const purged = purge(tx);
+  const forgotten = Number(tx.sql.forgetTombstones.run(limits).changes);
+  return {
+    timedOut,
+    cancelled: cancelled + recovered.cancelled,
+    purged,
+    more: recovered.more || [timedOut, cancelled, purged, forgotten].includes(batch),
+  };
+}
+
+function endAll(tx: Transaction, found: readonly object[], outcome: Outcome): number {
+  for (const { seq } of found as { seq: number }[]) {
+    end(tx, tx.sql.findSeq.get({ seq }) as unknown as TaskRow, outcome, "store");
+  }
+  return found.length;
+}
+
+function purge(tx: Transaction): number {
+  const found = tx.sql.overdue.all({ now: tx.now, most: batch }) as unknown as {
+    seq: number;
+    id: string;
+    owner: string;
+    keepMs: number;
+  }[];
+  for (const { seq, id, owner, keepMs } of found) {
+    tx.sql.bury.run({ id, owner, until: instant(tx.now, memoryMs(keepMs)) });
+    tx.sql.purge.run({ seq });
+  }
+  return found.length;
+}

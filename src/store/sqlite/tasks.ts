@@ -1,0 +1,115 @@
+import { TaskError } from "../../errors.ts";
+import type { InputResponse } from "../../protocol/input.ts";
+import { cleanMessage, instant } from "../rules.ts";
+import type { Gone, ListFilter, NewTask, Task } from "../store.ts";
+import { encodeName, toTask, type TaskRow } from "./rows.ts";
+import type { Statements } from "./statements.ts";
+import { end, enqueue, reveal, touch } from "./transitions.ts";
+import type { Transaction } from "./writes.ts";
+
+/** The verbs of any replica. */
+
+export function create(tx: Transaction, task: NewTask, liveLimit: number | null): Task {
+  const owner = encodeName(task.owner);
+  if (liveLimit !== null && Number(tx.sql.countLive.get({ owner, most: liveLimit })?.live) >= liveLimit)
+    throw new TaskError("TOO_MANY_TASKS");
+  const { lastInsertRowid } = tx.sql.insertTask.run({
+    id: task.id,
+    owner,
+    tool: encodeName(task.tool),
+    version: encodeName(task.version),
+    queue: encodeName(task.queue),
+    priority: task.priority,
+    now: tx.now,
+    timeoutMs: task.timeoutMs,
+    keepMs: task.keepMs,
+    deadline: task.timeoutMs === null ? null : instant(tx.now, task.timeoutMs),
+    attempts: task.attempts,
+    recovery: task.recovery,
+    changed: tx.change(task.id),
+  });
+  const { auth, answers, args } = task;
+  tx.sql.insertCall.run({ client: JSON.stringify(task.client), auth, answers, args });
+  const seq = Number(lastInsertRowid);
+  enqueue(tx, seq);
+  return toTask(tx.sql.findSeq.get({ seq }) as unknown as TaskRow);
+}
+
+/** A row that may be read; `expired` also for a finished one that no sweep has come by yet. */
+function look(sql: Statements, now: number, id: string, owner: string): TaskRow | Gone | undefined {
+  const who = { id, owner: encodeName(owner) };
+  const row = sql.find.get(who) as unknown as TaskRow | undefined;
+  if (row === undefined) return sql.findTombstone.get(who) === undefined ? undefined : "expired";
+  return row.purgeAt !== null && row.purgeAt <= now ? "expired" : row;
+}
+
+export function get(sql: Statements, now: number, id: string, owner: string): Task | Gone | undefined {
+  const row = look(sql, now, id, owner);
+  return typeof row === "object" ? toTask(row) : row;
+}
+
+export function answer(
+  tx: Transaction,
+  id: string,
+  owner: string,
+  responses: Readonly<Record<string, InputResponse>>,
+  refused: string | null,
+): Task | Gone | undefined {
+  const row = look(tx.sql, tx.now, id, owner);
+  if (typeof row !== "object") return row;
+  if (row.status !== "input_required") return toTask(row);
+  const task = row.seq;
+  let stored = 0;
+  for (const [key, response] of Object.entries(responses)) {
+    const { changes } = tx.sql.answer.run({ task, key: encodeName(key), response: JSON.stringify(response) });
+    stored += Number(changes);
+  }
+  if (tx.sql.countOpen.get({ task })?.open === 0) {
+    // Someone who holds the task in memory goes on with it; otherwise it is queued.
+    if (tx.sql.findActivation.get({ task }) === undefined) enqueue(tx, task);
+    reveal(tx, row, { status: "working" });
+  } else if (stored > 0 || refused !== null) {
+    reveal(tx, row, refused === null ? {} : { statusMessage: cleanMessage(refused) });
+  }
+  return toTask(tx.sql.findSeq.get({ seq: task }) as unknown as TaskRow);
+}
+
+export function send(tx: Transaction, id: string, key: string, value: string): boolean {
+  const row = tx.sql.findAny.get({ id }) as unknown as TaskRow | undefined;
+  if (row === undefined || row.finishedAt !== null) return false;
+  const task = row.seq;
+  const kept = tx.sql.keepEvent.get({ task, key: encodeName(key), value });
+  if (kept === undefined) return true;
+  if (kept.awaited === 1 && row.status === "working") {
+    const state = tx.sql.findActivation.get({ task })?.state;
+    if (state === undefined || state === "delayed") enqueue(tx, task);
+  }
+  touch(tx, row);
+  return true;
+}
+
+export function requestCancel(tx: Transaction, id: string, owner: string, graceMs: number): Task | Gone | undefined {
+  const row = look(tx.sql, tx.now, id, owner);
+  if (typeof row !== "object") return row;
+  if (row.finishedAt !== null || row.cancelRequested === 1) return toTask(row);
+  const lease = tx.sql.heldUntil.get({ task: row.seq });
+  row.cancelRequested = 1;
+  if (lease !== undefined && Number(lease.until) > tx.now) {
+    row.cancelBy = instant(tx.now, graceMs);
+    reveal(tx, row, {});
+    return toTask(row);
+  }
+  end(tx, row, { status: "cancelled", statusMessage: null }, "store");
+  return toTask({ ...row, asks: null });
+}
+
+export function list(sql: Statements, filter: ListFilter): Task[] {
+  const rows = sql.list.all({
+    status: filter.status ?? null,
+    tool: filter.tool === undefined ? null : encodeName(filter.tool),
+    owner: filter.owner === undefined ? null : encodeName(filter.owner),
+    before: filter.before ?? null,
+    limit: filter.limit,
+  }) as unknown as TaskRow[];
+  return rows.map(toTask);
+}

@@ -1,0 +1,85 @@
+import type { TaskStatus } from "../../protocol/status.ts";
+import { cleanMessage, instant } from "../rules.ts";
+import type { Outcome } from "../store.ts";
+import type { TaskRow } from "./rows.ts";
+import type { Transaction } from "./writes.ts";
+
+/** The moves that verbs are made of. Each one writes what it changed of the row. */
+
+/** What of a task clients can see, and a verb may change. */
+export interface Visible {
+  readonly status?: TaskStatus;
+  readonly statusMessage?: string | null;
+  readonly progress?: string | null;
+  readonly cancelRequested?: 1;
+}
+
+/** Writes a row whose change is nobody's business but the workers'. */
+export function save(tx: Transaction, row: TaskRow): void {
+  tx.sql.save.run({
+    seq: row.seq,
+    status: row.status,
+    statusMessage: row.statusMessage,
+    progress: row.progress,
+    updatedAt: row.updatedAt,
+    turnedAt: row.turnedAt,
+    deadline: row.deadline,
+    finishedAt: row.finishedAt,
+    purgeAt: row.purgeAt,
+    rev: row.rev,
+    epoch: row.epoch,
+    strikes: row.strikes,
+    cancelRequested: row.cancelRequested,
+    cancelBy: row.cancelBy,
+    changed: row.changed,
+    error: row.error,
+    result: row.result,
+  });
+}
+
+/** Writes a row and tells those who watch: workers may have something to do. */
+export function touch(tx: Transaction, row: TaskRow): void {
+  row.changed = tx.change(row.id);
+  save(tx, row);
+}
+
+/** Makes a visible change. A clock that went back doesn't take `updatedAt` with it. */
+export function reveal(tx: Transaction, row: TaskRow, change: Visible): void {
+  const turned = change.status !== undefined && change.status !== row.status;
+  Object.assign(row, change);
+  row.rev += 1;
+  row.updatedAt = Math.max(row.updatedAt, tx.now);
+  if (turned) row.turnedAt = row.updatedAt;
+  touch(tx, row);
+}
+
+/** Ends a task, by its own attempt or over its head; then the epoch rises, and whoever still runs it is fenced. */
+export function end(tx: Transaction, row: TaskRow, outcome: Outcome, by: "attempt" | "store"): void {
+  const statusMessage = "statusMessage" in outcome ? outcome.statusMessage : null;
+  row.finishedAt = Math.max(row.updatedAt, tx.now);
+  row.purgeAt = row.keepMs === null ? null : instant(row.finishedAt, row.keepMs);
+  row.deadline = null;
+  row.cancelBy = null;
+  if (by === "store") row.epoch += 1;
+  if (outcome.status === "completed") row.result = outcome.result;
+  if (outcome.status === "failed") row.error = outcome.error;
+  tx.sql.dropActivation.run({ task: row.seq });
+  reveal(tx, row, {
+    status: outcome.status,
+    ...(statusMessage === null ? {} : { statusMessage: cleanMessage(statusMessage) }),
+  });
+}
+
+/** Queues a task's activation, for now or for an instant. */
+export function enqueue(tx: Transaction, task: number, dueAt = 0): void {
+  const delayed = dueAt > tx.now;
+  tx.sql.enqueue.run({ task, state: delayed ? "delayed" : "ready", due: delayed ? dueAt : 0 });
+  if (!delayed) tx.sql.enterLane.run({ task });
+}
+
+/** Puts a task whose attempt is over back in the queue, or, while it waits for input, where answers find it. */
+export function requeue(tx: Transaction, row: TaskRow, dueAt = 0): void {
+  if (row.status === "input_required") tx.sql.dropActivation.run({ task: row.seq });
+  else enqueue(tx, row.seq, dueAt);
+  touch(tx, row);
+}

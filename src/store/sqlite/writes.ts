@@ -1,0 +1,152 @@
+import type { DatabaseSync } from "node:sqlite";
+import type { Clock } from "../../clock.ts";
+import { TaskError } from "../../errors.ts";
+import { isBusy, storeError } from "./failures.ts";
+import type { Statements } from "./statements.ts";
+
+/** What a write verb works with, inside a transaction. */
+export interface Transaction {
+  readonly sql: Statements;
+  readonly now: number;
+  /** Notes a change of a task for those who watch, and gives it its place in the order of all changes. */
+  change(taskId: string): number;
+}
+
+/** What a transaction changed: tasks, and the places before and after in the order of all changes. */
+export interface Committed {
+  readonly ids: ReadonlySet<string>;
+  readonly from: number;
+  readonly to: number;
+}
+
+/** The one way to write. */
+export interface Writes {
+  /** Runs `verb` in a transaction; resolves once it is durable. */
+  write<T>(verb: (tx: Transaction) => T): Promise<T>;
+  /** Runs `look` now, and again while another process is in the way. */
+  read<T>(look: () => T): Promise<T>;
+  /** Finishes what was asked for and takes no more. */
+  close(): Promise<void>;
+}
+
+interface Job {
+  run(tx: Transaction): void;
+  resolve(): void;
+  reject(error: TaskError): void;
+}
+
+/** So many verbs share a transaction at most: others want the lock, too. */
+const largestBatch = 256;
+const patienceMs = 10_000;
+
+const jitter = () => new Promise<void>((resolve) => setTimeout(resolve, 1 + Math.random() * 4));
+
+/**
+ * Verbs that are called in one turn of the event loop share a transaction, and so one sync of the disk. SQLite's own
+ * busy timeout would block the process while another one writes; here it is zero, and the batch is tried again.
+ */
+export function createWrites(
+  db: DatabaseSync,
+  sql: Statements,
+  clock: Clock,
+  committed: (what: Committed) => void,
+): Writes {
+  let waiting: Job[] = [];
+  let draining: Promise<void> | null = null;
+  let closed = false;
+
+  async function drain(): Promise<void> {
+    await new Promise<void>((resolve) => setImmediate(resolve));
+    while (waiting.length > 0) {
+      const batch = waiting.splice(0, largestBatch);
+      try {
+        const what = await persist(() => commit(batch));
+        for (const job of batch) job.resolve();
+        if (what.ids.size > 0) committed(what);
+      } catch (thrown) {
+        for (const job of batch) job.reject(storeError(thrown));
+      }
+    }
+    // In the same turn as the last look at what is waiting: nothing can fall between the two.
+    draining = null;
+  }
+
+  function commit(batch: readonly Job[]): Committed {
+    db.exec("BEGIN IMMEDIATE");
+    try {
+      const from = Number(sql.lastChange.get()?.last);
+      const ids = new Set<string>();
+      let to = from;
+      const tx = {
+        sql,
+        now: Math.trunc(clock.now()),
+        change(taskId: string) {
+          ids.add(taskId);
+          return ++to;
+        },
+      };
+      for (const job of batch) job.run(tx);
+      if (to > from) sql.setLastChange.run({ last: to });
+      db.exec("COMMIT");
+      return { ids, from, to };
+    } finally {
+      if (db.isOpen && db.isTransaction) db.exec("ROLLBACK");
+    }
+  }
+
+  /** A verb that throws undoes itself and leaves its neighbours in the batch alone. */
+  function job<T>(verb: (tx: Transaction) => T, resolve: (value: T) => void, reject: (error: TaskError) => void): Job {
+    let outcome: { readonly value: T } | { readonly error: TaskError };
+    return {
+      run(tx) {
+        db.exec("SAVEPOINT verb");
+        try {
+          outcome = { value: verb(tx) };
+        } catch (thrown) {
+          // Some failures, a full disk for one, end the whole transaction; then nothing of the batch is left.
+          if (!db.isTransaction || isBusy(thrown)) throw thrown;
+          db.exec("ROLLBACK TO verb");
+          outcome = { error: storeError(thrown) };
+        }
+        db.exec("RELEASE verb");
+      },
+      resolve: () => ("error" in outcome ? reject(outcome.error) : resolve(outcome.value)),
+      reject,
+    };
+  }
+
+  return {
+    write(verb) {
+      if (closed) return Promise.reject(new TaskError("STORE_CLOSED"));
+      return new Promise((resolve, reject) => {
+        waiting.push(job(verb, resolve, reject));
+        draining ??= drain();
+      });
+    },
+    async read(look) {
+      try {
+        if (closed) throw new TaskError("STORE_CLOSED");
+        return await persist(look);
+      } catch (thrown) {
+        throw storeError(thrown);
+      }
+    },
+    async close() {
+      closed = true;
+      await draining;
+    },
+  };
+}
+
+/** Repeats an action for as long as another connection is in the way, without holding up the event loop. */
+async function persist<T>(action: () => T): Promise<T> {
+  const end = performance.now() + patienceMs;
+  for (;;) {
+    try {
+      return action();
+    } catch (thrown) {
+      if (!isBusy(thrown) || performance.now() > end) throw thrown;
+    }
+    await jitter();
+  }
+}

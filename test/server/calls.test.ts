@@ -1,0 +1,159 @@
+import { expect, test } from "vitest";
+import { tasksExtension, tasksRequired } from "../../src/protocol/capabilities.ts";
+import { completed, declared, eventually, open, question } from "./harness.ts";
+
+test("a call of a client that knows tasks is answered with the task, flat, and nothing of its payload", async () => {
+  await using served = await open();
+  const { status, body } = await served.call("tools/call", { name: "optional", arguments: { text: "x" } }, { id: "a" });
+  expect(status).toBe(200);
+  expect(body.id).toBe("a");
+  const { taskId, createdAt, lastUpdatedAt, _meta, ...rest } = body.result!;
+  expect(rest).toEqual({ resultType: "task", status: "working", ttlMs: null, pollIntervalMs: 1000 });
+  expect(taskId).toMatch(/^[\w-]{22}$/);
+  expect(Date.parse(createdAt)).toBeLessThanOrEqual(Date.parse(lastUpdatedAt));
+  expect(_meta).toEqual({ "io.modelcontextprotocol/serverInfo": { name: "test", version: "1.0.0" } });
+  const read = await served.call("tasks/get", { taskId });
+  expect(read.body.result).toMatchObject({ resultType: "complete", taskId, status: "working" });
+});
+
+test("the task keeps the arguments as they were sent, the client's capabilities and what is kept of its auth", async () => {
+  await using served = await open();
+  await served.create("optional", { text: "x", extra: "\u0000 \ud800" });
+  const claim = await served.claim();
+  expect(JSON.parse(claim.args)).toEqual({ text: "x", extra: "\u0000 \ud800" });
+  expect(claim.client).toMatchObject({ tasks: true, elicitation: { form: true, url: false }, roots: false });
+  expect(claim).toMatchObject({ auth: "null", answers: "{}" });
+});
+
+test("bad arguments are refused before there is a task, and a plain tool is never one", async () => {
+  await using served = await open();
+  const bad = await served.call("tools/call", { name: "optional", arguments: { text: 1 } });
+  expect(bad.body.result).toMatchObject({ isError: true });
+  const plain = await served.call("tools/call", { name: "plain", arguments: { name: "you" } });
+  expect(plain.body.result).toMatchObject({ resultType: "complete", content: [{ text: "Hello, you!" }] });
+  const unknown = await served.call("tools/call", { name: "nothing" });
+  expect(unknown.body.error).toMatchObject({ code: -32602 });
+  await expect(served.claim()).rejects.toThrow("Nothing to claim");
+});
+
+test("the extension is advertised under 2026-07-28, and the older tasks capability is not", async () => {
+  await using served = await open();
+  const { body } = await served.call("server/discover");
+  expect(body.result!.capabilities.extensions).toEqual({ [tasksExtension]: {} });
+  expect(body.result!.capabilities).not.toHaveProperty("tasks");
+});
+
+test("a tool that only runs as a task refuses a client that doesn't know tasks, with HTTP 400 and no task", async () => {
+  await using served = await open();
+  const { status, body } = await served.call(
+    "tools/call",
+    { name: "required", arguments: {}, task: { ttl: 1 } },
+    { capabilities: { tasks: { requests: {} } }, id: 7 },
+  );
+  expect(status).toBe(400);
+  expect(body).toMatchObject({ id: 7, error: { code: -32021, data: tasksRequired } });
+  await expect(served.claim()).rejects.toThrow("Nothing to claim");
+});
+
+const undeclared = { capabilities: {} };
+
+test("a client that doesn't know tasks gets the plain result of the same durable task", async () => {
+  await using served = await open();
+  const answer = served.call("tools/call", { name: "optional", arguments: { text: "x" } }, undeclared);
+  const claim = await eventually(() => served.claim().catch(() => undefined));
+  expect(claim.client.tasks).toBe(false);
+  await served.finish(claim, completed("done", { structuredContent: { a: 1 } }));
+  const { status, body } = await answer;
+  expect(status).toBe(200);
+  expect(body.result).toMatchObject({
+    resultType: "complete",
+    content: [{ type: "text", text: "done" }],
+    structuredContent: { a: 1 },
+  });
+  expect(body.result).not.toHaveProperty("taskId");
+});
+
+test("a held call ends with the JSON-RPC error of its task", async () => {
+  await using served = await open();
+  const answer = served.call("tools/call", { name: "typed" }, undeclared);
+  const claim = await eventually(() => served.claim().catch(() => undefined));
+  const error = { code: -32050, message: "It broke.", data: { why: 1 } };
+  await served.finish(claim, { status: "failed", error: JSON.stringify(error), statusMessage: "It broke." });
+  expect((await answer).body.error).toEqual(error);
+});
+
+test("a held call whose task asks for input is a tool error, and the task is cancelled", async () => {
+  await using served = await open();
+  const answer = served.call("tools/call", { name: "typed" }, undeclared);
+  const claim = await eventually(() => served.claim().catch(() => undefined));
+  const waits = { inputs: [{ key: "ok", request: question("Sure?") }], events: [], timers: [] };
+  await served.engine.attempts.park(claim, waits, false);
+  expect((await answer).body.result).toMatchObject({
+    isError: true,
+    content: [{ text: expect.stringContaining("declares the tasks extension") }],
+  });
+  expect((await served.engine.read(claim.taskId, "")).status).toBe("cancelled");
+});
+
+test("a held call whose task is cancelled is a tool error", async () => {
+  await using served = await open();
+  const answer = served.call("tools/call", { name: "typed" }, undeclared);
+  const claim = await eventually(() => served.claim().catch(() => undefined));
+  await served.finish(claim, { status: "cancelled", statusMessage: null });
+  expect((await answer).body.result).toMatchObject({ isError: true });
+});
+
+test("a client that leaves a held call takes its task along", async () => {
+  await using served = await open();
+  const leave = new AbortController();
+  const answer = served.call("tools/call", { name: "typed" }, { ...undeclared, signal: leave.signal });
+  const claim = await eventually(() => served.claim().catch(() => undefined));
+  leave.abort();
+  await expect(answer).rejects.toThrow();
+  await eventually(async () => (await served.engine.read(claim.taskId, "")).cancelRequested);
+  expect(served.errors).toEqual([]);
+});
+
+test("a connection dropped after the handle leaves the task alone", async () => {
+  await using served = await open();
+  const leave = new AbortController();
+  const response = await served.send("tools/call", { name: "typed" }, { signal: leave.signal });
+  const { result } = (await response.json()) as { result: { taskId: string } };
+  leave.abort();
+  await served.call("tasks/get", { taskId: result.taskId });
+  expect(await served.engine.read(result.taskId, "")).toMatchObject({ status: "working", cancelRequested: false });
+});
+
+test("closing answers the calls that wait, and cancels their tasks", async () => {
+  await using served = await open();
+  const answer = served.call("tools/call", { name: "typed" }, undeclared);
+  const claim = await eventually(() => served.claim().catch(() => undefined));
+  await served.handler.close();
+  expect((await answer).body.error).toMatchObject({ code: -32603, message: expect.stringContaining("shutting down") });
+  expect(await served.engine.read(claim.taskId, "")).toMatchObject({ cancelRequested: true });
+});
+
+test("a client of 2025-11-25 sees no extension, and its call is held, too", async () => {
+  await using served = await open();
+  const legacy = async (method: string, params: object) => {
+    const response = await fetch(served.listening.url, {
+      method: "POST",
+      headers: {
+        accept: "application/json, text/event-stream",
+        "content-type": "application/json",
+        "mcp-protocol-version": "2025-11-25",
+      },
+      body: JSON.stringify({ jsonrpc: "2.0", id: 1, method, params }),
+    });
+    const text = await response.text();
+    return JSON.parse(text.startsWith("{") ? text : text.split("data: ")[1]!);
+  };
+  const info = { protocolVersion: "2025-11-25", clientInfo: { name: "old", version: "1" } };
+  const hello = await legacy("initialize", { ...info, capabilities: declared });
+  expect(JSON.stringify(hello.result.capabilities)).not.toContain("tasks");
+  expect((await legacy("tasks/get", { taskId: "x" })).error.code).toBe(-32601);
+  const answer = legacy("tools/call", { name: "optional", arguments: { text: "x" } });
+  const claim = await eventually(() => served.claim().catch(() => undefined));
+  await served.finish(claim, completed("done"));
+  expect((await answer).result).toMatchObject({ content: [{ text: "done" }] });
+});
