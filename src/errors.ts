@@ -55,6 +55,10 @@ export const codes = {
   STEP_NOT_JSON: { rpc: -32603, text: "A step returned a value that JSON can't hold." },
   STEP_TOO_LARGE: { rpc: -32603, text: "A step returned more than this server records." },
   STEP_TIMED_OUT: { rpc: -32603, text: "A step took longer than it was given." },
+  UNSTEPPED_WORK: {
+    rpc: -32603,
+    text: "A tool works outside of steps before it waits. That work is done again after each wait: put it in a step.",
+  },
   CANCELLED: { rpc: -32603, text: "The task was cancelled." },
   LEASE_LOST: { rpc: -32603, text: "Another worker has taken this task over." },
   MISUSE: { rpc: -32603, text: "mcp-tasks was called in a way it doesn't support." },

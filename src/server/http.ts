@@ -73,7 +73,7 @@ export interface TaskHandler {
   fetch(request: Request, options?: FetchOptions): Promise<Response>;
   /** For `node:http`, and for Express, whose `req.auth` and `req.body` are used. */
   node(request: IncomingMessage, response: ServerResponse): void;
-  /** Serves `/mcp` on a server of its own. By default on 127.0.0.1, and a free port. */
+  /** Serves `/mcp` on a server of its own. By default on 127.0.0.1, and a free port. Rejects with Node's own error. */
   listen(options?: { readonly port?: number; readonly host?: string }): Promise<Listening>;
   /** Ends streams with their last answer and open calls without one, and stops listening. Tasks go on. */
   close(): Promise<void>;
@@ -198,6 +198,7 @@ export function serve(parts: ServerParts, factory: McpServerFactory, options: Se
     node: adapter(fetch),
     close,
     async listen({ port = 0, host = "127.0.0.1" } = {}) {
+      if (closing !== undefined) throw new TaskError("SHUTTING_DOWN");
       const hosts = options.allowedHosts ?? localhostAllowedHostnames();
       const origins = options.allowedOrigins ?? localhostAllowedOrigins();
       const listener = stoppable(

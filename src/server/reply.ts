@@ -1,6 +1,6 @@
 import type { AuthInfo, CallToolResult } from "@modelcontextprotocol/server";
 import type { Engine } from "../engine/engine.ts";
-import { TaskError, type RpcError, type TaskErrorCode } from "../errors.ts";
+import { codes, TaskError, type RpcError, type TaskErrorCode } from "../errors.ts";
 import { tasksRequired } from "../protocol/capabilities.ts";
 import { missingFor, type InputRequests } from "../protocol/input.ts";
 import type { WireTask } from "../protocol/wire.ts";
@@ -66,7 +66,7 @@ export async function reply(parts: ReplyParts, call: Call): Promise<Reply> {
 
   call.signal.throwIfAborted();
   const task = await create(parts, call, answers);
-  return way === "handle" ? { kind: "task", task: parts.engine.handle(task) } : hold(parts.engine, task, call.signal);
+  return way === "handle" ? { kind: "task", task: parts.engine.handle(task) } : hold(parts.engine, task, call);
 }
 
 function create({ engine, keepAuth }: ReplyParts, call: Call, answers: object): Promise<Task> {
@@ -89,7 +89,7 @@ function create({ engine, keepAuth }: ReplyParts, call: Call, answers: object): 
 }
 
 /** Waits for the end of a task whose client knows of no task. Who leaves before it ends takes it along. */
-async function hold(engine: Engine, task: Task, signal: AbortSignal): Promise<Reply> {
+async function hold(engine: Engine, task: Task, { signal, canAsk }: Call): Promise<Reply> {
   let ended: Task;
   try {
     ended = await engine.settled(task.id, task.owner, signal);
@@ -99,9 +99,13 @@ async function hold(engine: Engine, task: Task, signal: AbortSignal): Promise<Re
   }
   switch (ended.status) {
     case "completed":
-      return { kind: "result", result: JSON.parse(ended.result ?? "{}") as CallToolResult };
-    case "failed":
-      return { kind: "error", error: JSON.parse(ended.error ?? "{}") as RpcError };
+      return { kind: "result", result: resultOf(ended) };
+    case "failed": {
+      const error = JSON.parse(ended.error ?? "{}") as RpcError;
+      // Older protocols don't have this code, and their clients declare input once for all requests, not on each.
+      if (error.code === codes.INPUT_UNSUPPORTED.rpc && !canAsk) return toolError("INPUT_NEEDS_TASK");
+      return { kind: "error", error };
+    }
     case "cancelled":
       return toolError("CANCELLED");
     case "input_required":
@@ -110,6 +114,12 @@ async function hold(engine: Engine, task: Task, signal: AbortSignal): Promise<Re
     case "working":
       throw new TaskError("INTERNAL");
   }
+}
+
+/** The SDK marks results itself, in the protocol that has marks. */
+function resultOf({ result }: Task): CallToolResult {
+  const { resultType: _resultType, ...rest } = JSON.parse(result ?? "{}") as CallToolResult & { resultType?: string };
+  return rest;
 }
 
 function refusal(code: TaskErrorCode, data: object): Reply {

@@ -133,8 +133,8 @@ async function answerCall(
   ctx: ServerContext,
 ): Promise<ToolAnswer> {
   const { id, signal, inputResponses = {} } = ctx.mcpReq;
-  const caller = callerOf(parts, ctx);
   try {
+    const caller = callerOf(parts, ctx);
     const answer = await reply(parts, {
       ...caller,
       client: modern ? caller.client : noCapabilities,

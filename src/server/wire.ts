@@ -68,6 +68,7 @@ export function taskWire(parts: ServerParts, transport: StdioServerTransport, op
   function incoming(message: JSONRPCMessage): void {
     if ("method" in message && "id" in message) {
       const taskIds = taskIdsOf(message);
+      forget(message.id);
       if (taskIds !== undefined) subscriptions.set(message.id, { request: message, taskIds, release() {} });
       if (message.method !== "subscriptions/listen") unanswered.add(message.id);
     } else if ("method" in message && message.method === "notifications/cancelled") {

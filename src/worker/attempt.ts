@@ -19,6 +19,8 @@ export interface AttemptOptions {
   readonly maxResultBytes: number;
   readonly maxStepBytes: number;
   readonly onError: (error: TaskError) => void;
+  /** Told how long the handler was outside of steps before it parked: that time is spent again at each attempt. */
+  readonly onUnstepped: (ms: number) => void;
 }
 
 /** An attempt under way. */
@@ -54,6 +56,7 @@ export function startAttempt(options: AttemptOptions): RunningAttempt {
     clock,
     hold: tool.recovery === "fail",
     settle: () => reporter.flush(),
+    unstepped: options.onUnstepped,
     ended: cutOff,
     failed: (error) => {
       reportFailure(error);
@@ -62,9 +65,11 @@ export function startAttempt(options: AttemptOptions): RunningAttempt {
   });
 
   function abort(error: TaskError): void {
-    if (controller.signal.aborted) return;
-    controller.abort(error);
-    waits.abort(error);
+    if (!controller.signal.aborted) {
+      controller.abort(error);
+      waits.abort(error);
+    }
+    // Also after a cancel or a time-out: a handler that ignored it must not keep its place.
     if (error.code === "LEASE_LOST") cutOff("lost");
   }
 

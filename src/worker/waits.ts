@@ -20,6 +20,8 @@ export interface WaitsOptions {
   readonly hold: boolean;
   /** Called before the attempt is parked. */
   readonly settle: () => Promise<void>;
+  /** Called with the time that the handler spent outside of steps before it waited. */
+  readonly unstepped: (ms: number) => void;
   /** Called when the attempt has ended, because it parked or was lost. */
   readonly ended: (how: "parked" | "lost") => void;
   readonly failed: (error: unknown) => void;
@@ -39,12 +41,18 @@ export interface WaitList {
   close(): boolean;
 }
 
-export function createWaits({ attempt, verbs, clock, hold, settle, ended, failed }: WaitsOptions): WaitList {
+export function createWaits({ attempt, verbs, clock, hold, settle, unstepped, ended, failed }: WaitsOptions): WaitList {
+  let freeSince = clock.now();
+  let freeMs = 0;
   let pending: Wait[] = [];
   let running = 0;
   let state: "open" | "parking" | "closed" = "open";
   const held = new Set<Wait>();
   const cancelTimers = new Set<() => void>();
+
+  function pauseFree(): void {
+    if (running === 0 && pending.length === 0) freeMs += clock.now() - freeSince;
+  }
 
   /** The turn of the event loop lets waits that are asked side by side come together. */
   function schedule(): void {
@@ -55,6 +63,7 @@ export function createWaits({ attempt, verbs, clock, hold, settle, ended, failed
     if (state !== "open" || running > 0 || pending.length === 0) return;
     if (hold) return keep();
     state = "parking";
+    unstepped(freeMs);
     await settle();
     ended((await verbs.park(attempt, asked(pending), false)) ? "parked" : "lost");
   }
@@ -97,12 +106,17 @@ export function createWaits({ attempt, verbs, clock, hold, settle, ended, failed
   return {
     add(wait) {
       if (state !== "open") return;
+      pauseFree();
       pending.push(wait);
       schedule();
     },
-    begin: () => void running++,
+    begin() {
+      pauseFree();
+      running++;
+    },
     end() {
       running--;
+      freeSince = clock.now();
       schedule();
     },
     look: () => void check().catch(failed),

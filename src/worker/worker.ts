@@ -36,6 +36,9 @@ const idleMs = 1_000;
 /** How long a handler has between being told to stop at the end of the drain and being left behind. */
 const stopMs = 1_000;
 
+/** Work outside of steps that takes less is not worth a word. */
+const noticeableMs = 50;
+
 /** Starts a worker: it claims tasks as they become due and runs their handlers. */
 export function startWorker(parts: WorkerParts): Worker {
   const { engine, clock, onError, leaseMs } = parts;
@@ -43,6 +46,7 @@ export function startWorker(parts: WorkerParts): Worker {
   const verbs = engine.attempts;
   const tools = new Map(parts.tools.map((tool) => [`${tool.name}@${tool.version}`, tool]));
   const running = new Map<string, RunningAttempt>();
+  const warned = new Set<string>();
   let closing: Promise<void> | null = null;
   let pulling = false;
   let pulled = Promise.resolve();
@@ -90,7 +94,8 @@ export function startWorker(parts: WorkerParts): Worker {
     const tool = tools.get(`${claim.task.tool}@${claim.task.version}`);
     if (tool === undefined) return;
     const { maxResultBytes, maxStepBytes } = parts;
-    const attempt = startAttempt({ claim, tool, verbs, clock, onError, maxResultBytes, maxStepBytes });
+    const onUnstepped = (ms: number) => warnOfUnstepped(tool.name, ms);
+    const attempt = startAttempt({ claim, tool, verbs, clock, onError, onUnstepped, maxResultBytes, maxStepBytes });
     running.set(claim.taskId, attempt);
     if (claim.task.cancelRequested) attempt.abort(new TaskError("CANCELLED"));
     const stopWatching = engine.watch(claim.taskId, () => void look(attempt));
@@ -99,6 +104,13 @@ export function startWorker(parts: WorkerParts): Worker {
       if (running.get(claim.taskId) === attempt) running.delete(claim.taskId);
       wake();
     });
+  }
+
+  function warnOfUnstepped(tool: string, ms: number): void {
+    if (ms < noticeableMs || warned.has(tool)) return;
+    warned.add(tool);
+    const detail = `The tool is "${tool}", and the work took ${ms} ms.`;
+    onError(new TaskError("UNSTEPPED_WORK", { detail }));
   }
 
   /** A hint about a running task: was it cancelled, or has something come that its handler holds on for? */

@@ -149,7 +149,10 @@ describe("answers", () => {
     const answers = Array.from({ length: 20 }, (_, index) => `answer-${index}`);
     const replies = await Promise.all(answers.map((given) => client.update(id, { [first]: take(given) })));
     expect(replies.map(({ body }) => body.error)).toEqual(answers.map(() => undefined));
-    const open = await client.untilTask(id, (task) => task.inputRequests !== undefined && !(first in task.inputRequests));
+    const open = await client.untilTask(
+      id,
+      (task) => task.inputRequests !== undefined && !(first in task.inputRequests),
+    );
     const [second = ""] = Object.keys(open.inputRequests ?? {});
 
     expect((await client.update(id, { [first]: take("late") })).body.error).toBeUndefined();
@@ -168,7 +171,10 @@ describe("answers", () => {
       const id = await client.start("ask_two", { label: `bl05-${index}` });
       const [first = ""] = Object.keys(await asked(client, id));
       await client.update(id, { [first]: take("one") });
-      const open = await client.untilTask(id, (task) => task.inputRequests !== undefined && !(first in task.inputRequests));
+      const open = await client.untilTask(
+        id,
+        (task) => task.inputRequests !== undefined && !(first in task.inputRequests),
+      );
       await pause(50);
       expect((await client.get(id)).body.result?.status).toBe("input_required");
       await client.update(id, { [Object.keys(open.inputRequests ?? {})[0] ?? ""]: take("two") });
@@ -188,20 +194,27 @@ describe("answers", () => {
     await client.cancel(id);
   });
 
-  test.each(["completed", "failed", "cancelled"])("BL-07: an update of a task that is %s is acknowledged and changes nothing", async (status) => {
-    const id = await client.start({ completed: "quick", failed: "broken", cancelled: "long" }[status] ?? "", { label: "bl07" });
-    if (status === "cancelled") await client.cancel(id);
-    const ended = await client.until(id, status);
-    const reply = await client.update(id, { name: take("x") });
-    expect(reply.status).toBe(200);
-    expect(reply.body.result?.resultType).toBe("complete");
-    expect((await client.get(id)).body.result).toEqual(ended);
-  });
+  test.each(["completed", "failed", "cancelled"])(
+    "BL-07: an update of a task that is %s is acknowledged and changes nothing",
+    async (status) => {
+      const id = await client.start({ completed: "quick", failed: "broken", cancelled: "long" }[status] ?? "", {
+        label: "bl07",
+      });
+      if (status === "cancelled") await client.cancel(id);
+      const ended = await client.until(id, status);
+      const reply = await client.update(id, { name: take("x") });
+      expect(reply.status).toBe(200);
+      expect(reply.body.result?.resultType).toBe("complete");
+      expect((await client.get(id)).body.result).toEqual(ended);
+    },
+  );
 
   test("BL-22: an answer that lacks a required field is acknowledged, the question stays open and says why", async () => {
     const id = await client.start("ask_one", { label: "bl22" });
     const [key = ""] = Object.keys(await asked(client, id));
-    expect((await client.update(id, { [key]: { action: "accept", content: { input: "Luca" } } })).body.error).toBeUndefined();
+    expect(
+      (await client.update(id, { [key]: { action: "accept", content: { input: "Luca" } } })).body.error,
+    ).toBeUndefined();
     const still = await client.untilTask(id, (task) => task.statusMessage !== undefined);
     expect(still.status).toBe("input_required");
     expect(still.statusMessage).toContain("value");
@@ -239,7 +252,8 @@ describe("cancelling", () => {
     for (let round = 0; round < 10; round++)
       ended.push(...(await Promise.all(Array.from({ length: 10 }, (_, index) => race(round * 10 + index)))));
     await own[Symbol.asyncDispose]();
-    for (const { name, status } of ended) expect([name, status, count(`${name} removed`)]).toEqual([name, status, status === "cancelled" ? 0 : 1]);
+    for (const { name, status } of ended)
+      expect([name, status, count(`${name} removed`)]).toEqual([name, status, status === "cancelled" ? 0 : 1]);
     expect(new Set(ended.map(({ status }) => status))).toContain("cancelled");
   });
 });
@@ -318,7 +332,9 @@ describe("connections", () => {
     // Some clients wait for the one ending, some for the other.
     await stdio.close();
     const ends = stdio.lines.map((line) => JSON.parse(line) as { method?: string; params?: { requestId?: string } });
-    expect(ends.some(({ method, params }) => method === "notifications/cancelled" && params?.requestId === "sub")).toBe(true);
+    expect(ends.some(({ method, params }) => method === "notifications/cancelled" && params?.requestId === "sub")).toBe(
+      true,
+    );
   });
 });
 
@@ -329,26 +345,29 @@ describe("negotiation", () => {
     "it is declared beside the capabilities": { capabilities: {}, meta: { [tasksExtension]: {} } },
   };
 
-  test.each(Object.entries(undeclared))("BL-14: where %s, every task method is refused before the id is looked at", async (_, how) => {
-    const known = await client.start("quick", { label: "bl14" });
-    const refusals = async (id: string) => [
-      await client.get(id, { ...how, id: 7 }),
-      await client.update(id, {}, { ...how, id: 7 }),
-      await client.cancel(id, { ...how, id: 7 }),
-    ];
-    const ofKnown = await refusals(known);
-    for (const { status, body } of ofKnown) {
-      expect([status, body.error?.code]).toEqual([400, -32021]);
-      expect(body.error?.data).toEqual({ requiredCapabilities: { extensions: { [tasksExtension]: {} } } });
-    }
-    const plain = (reply: Reply) => [reply.status, reply.body];
-    expect((await refusals("AAAAAAAAAAAAAAAAAAAAAA")).map(plain)).toEqual(ofKnown.map(plain));
+  test.each(Object.entries(undeclared))(
+    "BL-14: where %s, every task method is refused before the id is looked at",
+    async (_, how) => {
+      const known = await client.start("quick", { label: "bl14" });
+      const refusals = async (id: string) => [
+        await client.get(id, { ...how, id: 7 }),
+        await client.update(id, {}, { ...how, id: 7 }),
+        await client.cancel(id, { ...how, id: 7 }),
+      ];
+      const ofKnown = await refusals(known);
+      for (const { status, body } of ofKnown) {
+        expect([status, body.error?.code]).toEqual([400, -32021]);
+        expect(body.error?.data).toEqual({ requiredCapabilities: { extensions: { [tasksExtension]: {} } } });
+      }
+      const plain = (reply: Reply) => [reply.status, reply.body];
+      expect((await refusals("AAAAAAAAAAAAAAAAAAAAAA")).map(plain)).toEqual(ofKnown.map(plain));
 
-    const stream = await client.listen([known], how);
-    expect(stream.status).toBe(400);
-    expect((await stream.next())?.error).toMatchObject({ code: -32021, data: ofKnown[0]?.body.error?.data });
-    await client.until(known);
-  });
+      const stream = await client.listen([known], how);
+      expect(stream.status).toBe(400);
+      expect((await stream.next())?.error).toMatchObject({ code: -32021, data: ofKnown[0]?.body.error?.data });
+      await client.until(known);
+    },
+  );
 
   test("BL-14: a declaration on one request does not carry over to the next", async () => {
     expect((await client.call("quick", { label: "bl14" })).body.result?.resultType).toBe("task");
@@ -363,7 +382,10 @@ describe("negotiation", () => {
     expect(made?.ttlMs).not.toBe(1);
     const inline = (await client.request("tools/call", call, { capabilities: {} })).body.result;
     expect([inline?.resultType, said(inline)]).toEqual(["complete", "bl15"]);
-    for (const [method, params] of [["tasks/list", {}], ["tasks/result", { taskId: made?.taskId }]] as const) {
+    for (const [method, params] of [
+      ["tasks/list", {}],
+      ["tasks/result", { taskId: made?.taskId }],
+    ] as const) {
       const { status, body } = await client.request(method, params);
       expect([status, body.error?.code]).toEqual([404, -32601]);
     }
@@ -420,7 +442,10 @@ describe("negotiation", () => {
     await using own = await bench([sampler]);
     const wire = own.wire();
     const id = await wire.start("sampler", {}, { capabilities: { ...everything, sampling: {} } });
-    expect((await wire.until(id)).error).toMatchObject({ code: -32021, data: { requiredCapabilities: { sampling: { tools: {} } } } });
+    expect((await wire.until(id)).error).toMatchObject({
+      code: -32021,
+      data: { requiredCapabilities: { sampling: { tools: {} } } },
+    });
     const declared = await wire.start("sampler");
     expect((await wire.until(declared, "input_required")).inputRequests?.think?.method).toBe("sampling/createMessage");
   });
@@ -448,14 +473,17 @@ describe("results", () => {
     },
   });
 
-  test.each(Object.keys(thrown))("BL-17: a handler that throws %s ends its task as a tool error, and the next one runs", async (kind) => {
-    await using own = await bench([thrower, quick]);
-    const wire = own.wire();
-    const ended = await wire.until(await wire.start("thrower", { kind }));
-    expect([ended.status, ended.result?.isError]).toEqual(["completed", true]);
-    expect(said(ended.result)).toMatch(/./);
-    expect((await wire.until(await wire.start("quick", { label: "next" }))).status).toBe("completed");
-  });
+  test.each(Object.keys(thrown))(
+    "BL-17: a handler that throws %s ends its task as a tool error, and the next one runs",
+    async (kind) => {
+      await using own = await bench([thrower, quick]);
+      const wire = own.wire();
+      const ended = await wire.until(await wire.start("thrower", { kind }));
+      expect([ended.status, ended.result?.isError]).toEqual(["completed", true]);
+      expect(said(ended.result)).toMatch(/./);
+      expect((await wire.until(await wire.start("quick", { label: "next" }))).status).toBe("completed");
+    },
+  );
 
   test("BL-17: a protocol error that a handler throws fails its task with code, message and data", async () => {
     const ended = await client.until(await client.start("broken"));
@@ -485,7 +513,11 @@ describe("results", () => {
   });
 
   test("BL-18: a tool's own error is a completed task with the whole result in it", async () => {
-    const whole = { content: [{ type: "text" as const, text: "out of stock" }], structuredContent: { left: 0 }, isError: true };
+    const whole = {
+      content: [{ type: "text" as const, text: "out of stock" }],
+      structuredContent: { left: 0 },
+      isError: true,
+    };
     const failing = taskTool({ name: "failing", outputSchema: z.object({ left: z.number() }), run: () => whole });
     await using own = await bench([failing]);
     const wire = own.wire();
@@ -547,7 +579,10 @@ describe("results", () => {
     afterAll(() => own[Symbol.asyncDispose]());
 
     /** What a call gives in line, and what as a task. */
-    async function both(tool: string, args: Record<string, unknown>): Promise<[Fields | undefined, Fields | undefined]> {
+    async function both(
+      tool: string,
+      args: Record<string, unknown>,
+    ): Promise<[Fields | undefined, Fields | undefined]> {
       const wire = own.wire();
       const { elicitation, sampling, roots } = everything;
       const inline = (await wire.call(tool, args, { capabilities: { elicitation, sampling, roots } })).body.result;
@@ -603,28 +638,37 @@ describe("results", () => {
     });
   });
 
-  test.each(["HTTP", "stdio"])("BL-27: over %s a task sends no progress; what it reports is its status message", async (transport) => {
-    using files = folder();
-    const stdio = transport === "stdio" ? stdioWire(nodeArgs("fixture/main.ts", ["--stdio", "--db", files.file("tasks.db")])) : null;
-    const wire = stdio ?? client;
-    const [tool, args] = stdio === null ? ["long", { label: "bl27" }] : ["slow_compute", { seconds: 0.5, label: "bl27" }];
-    const call = await wire.call(tool as string, args as Record<string, unknown>, { meta: { progressToken: "p" } });
-    expect(call.before).toEqual([]);
-    const id = call.body.result?.taskId ?? "";
-    const stream = await wire.listen([id]);
-    if (stdio === null) {
-      expect((await wire.untilTask(id, (task) => task.statusMessage !== undefined)).statusMessage).toBe("under way");
-      await shared.tasks.send(id, "go", 1);
-      expect((await wire.untilTask(id, (task) => task.statusMessage !== "under way")).statusMessage).toBe("nearly there");
-      await shared.tasks.send(id, "end", 1);
-    }
-    await stream.find(({ params }) => params?.status === "completed");
-    await stream.find(({ result }) => result !== undefined);
-    const methods = stream.seen.flatMap(({ method }) => method ?? []);
-    expect(new Set(methods)).toEqual(new Set(["notifications/subscriptions/acknowledged", "notifications/tasks"]));
-    if (stdio !== null) {
-      expect(stdio.lines.join("\n")).not.toMatch(/notifications\/(progress|message)/);
-      await stdio.close();
-    }
-  });
+  test.each(["HTTP", "stdio"])(
+    "BL-27: over %s a task sends no progress; what it reports is its status message",
+    async (transport) => {
+      using files = folder();
+      const stdio =
+        transport === "stdio"
+          ? stdioWire(nodeArgs("fixture/main.ts", ["--stdio", "--db", files.file("tasks.db")]))
+          : null;
+      const wire = stdio ?? client;
+      const [tool, args] =
+        stdio === null ? ["long", { label: "bl27" }] : ["slow_compute", { seconds: 0.5, label: "bl27" }];
+      const call = await wire.call(tool as string, args as Record<string, unknown>, { meta: { progressToken: "p" } });
+      expect(call.before).toEqual([]);
+      const id = call.body.result?.taskId ?? "";
+      const stream = await wire.listen([id]);
+      if (stdio === null) {
+        expect((await wire.untilTask(id, (task) => task.statusMessage !== undefined)).statusMessage).toBe("under way");
+        await shared.tasks.send(id, "go", 1);
+        expect((await wire.untilTask(id, (task) => task.statusMessage !== "under way")).statusMessage).toBe(
+          "nearly there",
+        );
+        await shared.tasks.send(id, "end", 1);
+      }
+      await stream.find(({ params }) => params?.status === "completed");
+      await stream.find(({ result }) => result !== undefined);
+      const methods = stream.seen.flatMap(({ method }) => method ?? []);
+      expect(new Set(methods)).toEqual(new Set(["notifications/subscriptions/acknowledged", "notifications/tasks"]));
+      if (stdio !== null) {
+        expect(stdio.lines.join("\n")).not.toMatch(/notifications\/(progress|message)/);
+        await stdio.close();
+      }
+    },
+  );
 });

@@ -44,7 +44,7 @@ export async function until<T>(
   look: () => T | undefined | false | Promise<T | undefined | false>,
   ms = 15_000,
 ): Promise<T> {
-  for (const end = performance.now() + ms; ; ) {
+  for (const end = performance.now() + ms; ;) {
     const found = await look();
     if (found !== undefined && found !== false) return found;
     if (performance.now() > end) throw new Error(`After ${ms} ms still not so: ${what}`);

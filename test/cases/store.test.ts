@@ -80,7 +80,11 @@ describe("BL-37", () => {
     null: null,
     "a string": "words",
     "a list": [1],
-    "an object whose content throws": Object.defineProperty({}, "content", Object.getOwnPropertyDescriptor(trap, "value") ?? {}),
+    "an object whose content throws": Object.defineProperty(
+      {},
+      "content",
+      Object.getOwnPropertyDescriptor(trap, "value") ?? {},
+    ),
     "a proxy that was revoked": (() => {
       const { proxy, revoke } = Proxy.revocable({}, {});
       revoke();
@@ -102,23 +106,31 @@ describe("BL-37", () => {
     await using own = await bench([returns]);
     runs = 0;
     const ended = await own.wire().until(await own.wire().start("returns", { kind: name }));
-    expect(ended).toMatchObject({ status: "failed", error: { code: -32603, message: expect.stringContaining("JSON") as string } });
+    expect(ended).toMatchObject({
+      status: "failed",
+      error: { code: -32603, message: expect.stringContaining("JSON") as string },
+    });
     expect(runs).toBe(1);
   });
 
-  test.each(Object.keys(values))("BL-37: an error that carries %s is a tool error, and the handler ran once", async (name) => {
-    await using own = await bench([throws]);
-    runs = 0;
-    const ended = await own.wire().until(await own.wire().start("throws", { kind: name }));
-    expect([ended.status, ended.result?.isError, said(ended.result)]).toEqual(["completed", true, "it broke"]);
-    expect(runs).toBe(1);
-  });
+  test.each(Object.keys(values))(
+    "BL-37: an error that carries %s is a tool error, and the handler ran once",
+    async (name) => {
+      await using own = await bench([throws]);
+      runs = 0;
+      const ended = await own.wire().until(await own.wire().start("throws", { kind: name }));
+      expect([ended.status, ended.result?.isError, said(ended.result)]).toEqual(["completed", true, "it broke"]);
+      expect(runs).toBe(1);
+    },
+  );
 
   test.each(Object.keys(odd))("BL-37: a handler that returns %s ends its task, and ran once", async (name) => {
     await using own = await bench([returnsOdd]);
     runs = 0;
     const ended = await own.wire().until(await own.wire().start("returns_odd", { kind: name }));
-    expect(ended.status === "failed" ? ended.error?.code : ended.result?.isError).toBe(ended.status === "failed" ? -32603 : true);
+    expect(ended.status === "failed" ? ended.error?.code : ended.result?.isError).toBe(
+      ended.status === "failed" ? -32603 : true,
+    );
     expect(runs).toBe(1);
   });
 
@@ -158,7 +170,8 @@ describe("BL-39", () => {
     expect(ended?.error?.code).toBe(-32603);
     expect([...states]).toEqual(["working", "failed"]);
     await pause(900);
-    for (const reply of [await wire.update(id, { x: {} }), await wire.cancel(id)]) expect(reply.body.error).toBeUndefined();
+    for (const reply of [await wire.update(id, { x: {} }), await wire.cancel(id)])
+      expect(reply.body.error).toBeUndefined();
     expect((await wire.get(id)).body.result).toEqual(ended);
   });
 
@@ -194,7 +207,11 @@ describe("BL-41", () => {
     const wire = own.wire();
     const id = await wire.start("brief");
     await until("the task expired", async () => (await wire.get(id)).body.error);
-    const replies = [await wire.get(id, { id: 1 }), await wire.update(id, {}, { id: 1 }), await wire.cancel(id, { id: 1 })];
+    const replies = [
+      await wire.get(id, { id: 1 }),
+      await wire.update(id, {}, { id: 1 }),
+      await wire.cancel(id, { id: 1 }),
+    ];
     expect(replies[0]?.body.error?.code).toBe(-32602);
     expect(replies[0]?.body.error?.message).toContain("expired");
     expect(new Set(replies.map(({ body }) => JSON.stringify(body))).size).toBe(1);
@@ -237,7 +254,9 @@ test("BL-42, BL-44: of a thousand tasks nothing but the memory of their ids is l
     .map(({ name }) => name)
     .filter((name) => !name.startsWith("sqlite_") && name !== "tombstone");
   const counts = () =>
-    Object.fromEntries(tables.map((name) => [name, db.prepare(`SELECT count(*) AS n FROM ${name}`).get()?.n as number]));
+    Object.fromEntries(
+      tables.map((name) => [name, db.prepare(`SELECT count(*) AS n FROM ${name}`).get()?.n as number]),
+    );
   const baseline = counts();
 
   const ids: string[] = [];
@@ -343,7 +362,9 @@ test("BL-46: four workers and a front end on one file run 200 tasks once each, a
   expect(replies.flatMap(({ body }) => body.error ?? [])).toEqual([]);
   for (const { body } of replies) expect((await front.wire.until(body.result?.taskId ?? "")).status).toBe("completed");
   const { lines, count } = journal(path);
-  expect(Array.from({ length: 200 }, (_, index) => count("start", `t${index}`))).toEqual(Array.from({ length: 200 }, () => 1));
+  expect(Array.from({ length: 200 }, (_, index) => count("start", `t${index}`))).toEqual(
+    Array.from({ length: 200 }, () => 1),
+  );
   expect(new Set(lines().map(([, , pid]) => pid)).size).toBeGreaterThan(1);
   for (const process of [front, ...workers]) expect(process.errors()).not.toMatch(/locked|STORE_BUSY/);
   for (const process of [front, ...workers]) await process[Symbol.asyncDispose]();

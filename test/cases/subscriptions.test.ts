@@ -111,7 +111,9 @@ test("BL-32: a subscription to 100,000 tasks is refused, and one with a thousand
 
 test("BL-32: one caller's streams are bounded, others still get theirs, and reads stay quick", async () => {
   const tokens = { a: { sub: "alice" }, b: { sub: "bob" } };
-  await using own = await bench([gated], { serve: { authenticate: authenticate(tokens), maxStreamsPerOwner: 30, maxStreams: 50 } });
+  await using own = await bench([gated], {
+    serve: { authenticate: authenticate(tokens), maxStreamsPerOwner: 30, maxStreams: 50 },
+  });
   const [alice, bob] = [own.wire({ token: "a" }), own.wire({ token: "b" })];
   const [hers, his] = [await alice.start("gated"), await bob.start("gated")];
   const opened = await Promise.all(Array.from({ length: 100 }, () => alice.listen([hers])));
@@ -144,34 +146,39 @@ test("BL-33: a silent subscription is kept alive by comments", async () => {
   const id = await own.wire().start("gated");
   const sent = rawPost(own.url, rawRequest("subscriptions/listen", { notifications: { taskIds: [id] } }));
   let body = "";
-  sent.on("response", (response) => response.on("error", () => {}).on("data", (chunk: Buffer) => (body += chunk.toString())));
+  sent.on("response", (response) =>
+    response.on("error", () => {}).on("data", (chunk: Buffer) => (body += chunk.toString())),
+  );
   await until("five comments came", () => (body.match(/^:/gm) ?? []).length >= 5);
   expect(body.match(/^data:/gm)).toHaveLength(2);
   sent.destroy();
 });
 
-test.each(["a string", 41])("BL-34: on subscription %j each frame is the whole task, as a read gives it", async (id) => {
-  const walk = await client.start("asks");
-  const failing = await client.start("broken");
-  const leaving = await client.start("gated");
-  const stream: Frames = await client.listen([walk, failing, leaving], { id });
-  const compare = async (taskId: string, status: string): Promise<Fields> => {
-    const frame = await stream.find((message) => shows(status)(message) && message.params?.taskId === taskId);
-    const { _meta, ...task } = frame.params ?? {};
-    expect(_meta).toEqual({ "io.modelcontextprotocol/subscriptionId": id });
-    const { _meta: _, resultType: __, ...read } = (await client.get(taskId)).body.result ?? {};
-    expect(task).toEqual(read);
-    return task;
-  };
-  const [key = ""] = Object.keys((await compare(walk, "input_required")).inputRequests ?? {});
-  await client.update(walk, { [key]: { action: "accept", content: { value: "x" } } });
-  await compare(walk, "working");
-  await shared.tasks.send(walk, "end", 1);
-  await compare(walk, "completed");
-  await shared.tasks.send(failing, "end", 1);
-  await compare(failing, "failed");
-  await client.cancel(leaving);
-  await compare(leaving, "cancelled");
-  const last = await stream.next();
-  expect([last?.id, last?.result?.resultType]).toEqual([id, "complete"]);
-});
+test.each(["a string", 41])(
+  "BL-34: on subscription %j each frame is the whole task, as a read gives it",
+  async (id) => {
+    const walk = await client.start("asks");
+    const failing = await client.start("broken");
+    const leaving = await client.start("gated");
+    const stream: Frames = await client.listen([walk, failing, leaving], { id });
+    const compare = async (taskId: string, status: string): Promise<Fields> => {
+      const frame = await stream.find((message) => shows(status)(message) && message.params?.taskId === taskId);
+      const { _meta, ...task } = frame.params ?? {};
+      expect(_meta).toEqual({ "io.modelcontextprotocol/subscriptionId": id });
+      const { _meta: _, resultType: __, ...read } = (await client.get(taskId)).body.result ?? {};
+      expect(task).toEqual(read);
+      return task;
+    };
+    const [key = ""] = Object.keys((await compare(walk, "input_required")).inputRequests ?? {});
+    await client.update(walk, { [key]: { action: "accept", content: { value: "x" } } });
+    await compare(walk, "working");
+    await shared.tasks.send(walk, "end", 1);
+    await compare(walk, "completed");
+    await shared.tasks.send(failing, "end", 1);
+    await compare(failing, "failed");
+    await client.cancel(leaving);
+    await compare(leaving, "cancelled");
+    const last = await stream.next();
+    expect([last?.id, last?.result?.resultType]).toEqual([id, "complete"]);
+  },
+);

@@ -1,10 +1,10 @@
 import type { Clock } from "../../src/clock.ts";
 
-/** A clock that a test moves. Timers fire in their order; what they set off over the network is awaited by the test. */
+/** A clock that a test moves; what a timer sets off over the network is for the test to await. */
 export class ManualClock implements Clock {
   #now = Date.UTC(2026, 7, 1);
-  #timers = new Set<{ at: number; fn: () => void }>();
-  #waiting: { least: number; resolve: () => void }[] = [];
+  readonly #timers = new Set<{ at: number; fn: () => void }>();
+  #changed = Promise.withResolvers<void>();
 
   now(): number {
     return this.#now;
@@ -13,19 +13,17 @@ export class ManualClock implements Clock {
   after(ms: number, fn: () => void): () => void {
     const timer = { at: this.#now + ms, fn };
     this.#timers.add(timer);
-    this.#waiting = this.#waiting.filter(({ least, resolve }) => ms < least || resolve());
+    this.#changed.resolve();
+    this.#changed = Promise.withResolvers();
     return () => this.#timers.delete(timer);
   }
 
-  get timers(): number {
-    return this.#timers.size;
-  }
-
-  /** Resolves with the wait once somebody waits for at least so long, now or later. */
-  async until(predicate: (ms: number) => boolean): Promise<number> {
+  /** Resolves with the wait that somebody is in, once it lasts less than `below` milliseconds from now. */
+  async waiting(below = 30_000): Promise<number> {
     for (;;) {
-      for (const timer of this.#timers) if (predicate(timer.at - this.#now)) return timer.at - this.#now;
-      await new Promise<void>((resolve) => this.#waiting.push({ least: 0, resolve }));
+      const left = Math.min(...[...this.#timers].map(({ at }) => at - this.#now));
+      if (left < below) return left;
+      await this.#changed.promise;
     }
   }
 
@@ -39,5 +37,12 @@ export class ManualClock implements Clock {
       first.fn();
     }
     this.#now = end;
+  }
+
+  /** Lets the next wait below `below` pass; resolves with how long it was. */
+  async pass(below?: number): Promise<number> {
+    const wait = await this.waiting(below);
+    this.advance(wait);
+    return wait;
   }
 }

@@ -38,7 +38,7 @@ function call(channel: Channel, era: string, tool: string, args: object): Promis
   return inspect(channel, "--protocol-era", era, ...how);
 }
 
-describe.each(channels)("MCP Inspector's cli over %s", (channel) => {
+describe.each(channels)("MCP Inspector's cli over %s", { concurrent: true }, (channel) => {
   test("lists the tools", async () => {
     const ran = await inspect(channel, "--protocol-era", "modern", "--method", "tools/list");
     expect(ran).toMatchObject({ code: 0, stderr: "" });

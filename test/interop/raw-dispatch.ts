@@ -4,14 +4,11 @@ import type { RawClientDispatch } from "@modelcontextprotocol/ext-tasks/client";
 type Dispatch = RawClientDispatch;
 type Reply = Awaited<ReturnType<Dispatch>>;
 
-/** Every message that passed, in order: what to look at when a client and the server don't understand each other. */
-export type Traffic = { readonly from: "client" | "server"; readonly message: JSONRPCMessage }[];
-
 /**
  * The channel that the official Tasks client wants beside the SDK's: requests and answers as they are. It shares the
  * transport of a connected client, whose own ids are numbers; these are strings.
  */
-export function rawDispatch(transport: Transport, traffic: Traffic = []): Dispatch {
+export function rawDispatch(transport: Transport): Dispatch {
   const waiting = new Map<RequestId, (reply: Reply) => void>();
   const deliver = transport.onmessage;
   let lastId = 0;
@@ -19,7 +16,6 @@ export function rawDispatch(transport: Transport, traffic: Traffic = []): Dispat
   transport.onmessage = (message, extra) => {
     const settle = "id" in message && !("method" in message) ? waiting.get(message.id!) : undefined;
     if (settle === undefined) return deliver?.(message, extra);
-    traffic.push({ from: "server", message });
     settle(
       "result" in message
         ? { kind: "result", result: message.result as never }
@@ -36,7 +32,6 @@ export function rawDispatch(transport: Transport, traffic: Traffic = []): Dispat
     options.signal?.addEventListener("abort", abort);
     try {
       options.signal?.throwIfAborted();
-      traffic.push({ from: "client", message });
       const { headers } = options.context ?? {};
       await transport.send(message, headers === undefined ? {} : { headers });
       return await promise;

@@ -1,4 +1,5 @@
 import { Client, type SubscriptionFilter, type Transport } from "@modelcontextprotocol/client";
+import type { StdioClientTransport } from "@modelcontextprotocol/client/stdio";
 import { z } from "zod";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { channels, httpServer, openTransport } from "./channels.ts";
@@ -36,9 +37,7 @@ describe.each(ways)(
 
     test("speaks the protocol that it asked for", () => {
       expect(client.getNegotiatedProtocolVersion()).toBe(era);
-      expect(client.getServerCapabilities()?.extensions).toEqual(
-        era === "2026-07-28" ? { [extension]: {} } : undefined,
-      );
+      expect(client.getServerCapabilities()?.extensions).toEqual(era === modern.era ? { [extension]: {} } : undefined);
       expect(client.getServerCapabilities()?.tasks).toBeUndefined();
     });
 
@@ -69,15 +68,30 @@ describe.each(ways)(
     });
 
     test("is told what it lacks when a tool has a question", async () => {
-      await expect(client.callTool({ name: "confirm_delete", arguments: { filename: "a.txt" } })).rejects.toMatchObject(
-        {
-          code: -32021,
-          data: { requiredCapabilities: { elicitation: { form: {} } } },
-        },
-      );
+      const call = client.callTool({ name: "confirm_delete", arguments: { filename: "a.txt" } });
+      if (era === modern.era) {
+        const requiredCapabilities = { elicitation: { form: {} } };
+        await expect(call).rejects.toMatchObject({ code: -32021, data: { requiredCapabilities } });
+      } else {
+        // This protocol has no such error: the model is told instead.
+        const text = "The tool asks for input while it runs. Call it from a client that declares the tasks extension.";
+        expect(await call).toEqual({ content: [{ type: "text", text }], isError: true });
+      }
     });
   },
 );
+
+test("a server on stdio ends by itself when its client hangs up", async () => {
+  const transport = openTransport("stdio", "") as StdioClientTransport;
+  const client = new Client(clientInfo, { versionNegotiation: modern.versionNegotiation });
+  await client.connect(transport);
+  const pid = transport.pid!;
+  const hungUp = performance.now();
+  await client.close();
+  // The SDK gives it two seconds before it sends a signal.
+  expect(performance.now() - hungUp).toBeLessThan(2_000);
+  expect(() => process.kill(pid, 0)).toThrow("ESRCH");
+});
 
 describe.each(channels)("the SDK's own client that declares the extension, over %s", (channel) => {
   const anything = z.looseObject({});

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { tasksExtension, tasksRequired } from "../../src/protocol/capabilities.ts";
-import { completed, declared, eventually, open, question } from "./harness.ts";
+import { completed, declared, eventually, open, question, type Json, type Served } from "./harness.ts";
 
 test("a call of a client that knows tasks is answered with the task, flat, and nothing of its payload", async () => {
   await using served = await open();
@@ -133,27 +133,51 @@ test("closing answers the calls that wait, and cancels their tasks", async () =>
   expect(await served.engine.read(claim.taskId, "")).toMatchObject({ cancelRequested: true });
 });
 
+/** Sends a request of protocol 2025-11-25. */
+async function legacy(served: Served, method: string, params: object, signal: AbortSignal | null = null) {
+  const response = await fetch(served.listening.url, {
+    method: "POST",
+    headers: {
+      accept: "application/json, text/event-stream",
+      "content-type": "application/json",
+      "mcp-protocol-version": "2025-11-25",
+    },
+    body: JSON.stringify({ jsonrpc: "2.0", id: 1, method, params }),
+    signal,
+  });
+  const text = await response.text();
+  const answer: Json = JSON.parse(text.startsWith("{") ? text : text.split("data: ")[1]!);
+  return answer;
+}
+
 test("a client of 2025-11-25 sees no extension, and its call is held, too", async () => {
   await using served = await open();
-  const legacy = async (method: string, params: object) => {
-    const response = await fetch(served.listening.url, {
-      method: "POST",
-      headers: {
-        accept: "application/json, text/event-stream",
-        "content-type": "application/json",
-        "mcp-protocol-version": "2025-11-25",
-      },
-      body: JSON.stringify({ jsonrpc: "2.0", id: 1, method, params }),
-    });
-    const text = await response.text();
-    return JSON.parse(text.startsWith("{") ? text : text.split("data: ")[1]!);
-  };
   const info = { protocolVersion: "2025-11-25", clientInfo: { name: "old", version: "1" } };
-  const hello = await legacy("initialize", { ...info, capabilities: declared });
+  const hello = await legacy(served, "initialize", { ...info, capabilities: declared });
   expect(JSON.stringify(hello.result.capabilities)).not.toContain("tasks");
-  expect((await legacy("tasks/get", { taskId: "x" })).error.code).toBe(-32601);
-  const answer = legacy("tools/call", { name: "optional", arguments: { text: "x" } });
+  expect((await legacy(served, "tasks/get", { taskId: "x" })).error.code).toBe(-32601);
+  expect((await legacy(served, "tools/call", { name: "required", arguments: {} })).error.code).toBe(-32021);
+  const first = await legacy(served, "tools/call", { name: "asks_first", arguments: {} });
+  expect(first.error.code).toBe(-32021);
+  const answer = legacy(served, "tools/call", { name: "optional", arguments: { text: "x" }, task: { ttl: 1 } });
   const claim = await eventually(() => served.claim().catch(() => undefined));
   await served.finish(claim, completed("done"));
-  expect((await answer).result).toMatchObject({ content: [{ text: "done" }] });
+  expect((await answer).result).toEqual({ content: [{ type: "text", text: "done" }] });
+});
+
+test("a client of 2025-11-25 that leaves takes its task along, too, and closing answers those that stay", async () => {
+  await using served = await open();
+  const leave = new AbortController();
+  const call = { name: "typed", arguments: {} };
+  const left = legacy(served, "tools/call", call, leave.signal);
+  const first = await eventually(() => served.claim().catch(() => undefined));
+  leave.abort();
+  await expect(left).rejects.toThrow();
+  await eventually(async () => (await served.engine.read(first.taskId, "")).cancelRequested);
+  const stays = legacy(served, "tools/call", call);
+  const second = await eventually(() => served.claim().catch(() => undefined));
+  await served.handler.close();
+  expect((await stays).error).toMatchObject({ code: -32603 });
+  expect(await served.engine.read(second.taskId, "")).toMatchObject({ cancelRequested: true });
+  await expect(served.handler.listen()).rejects.toMatchObject({ code: "SHUTTING_DOWN" });
 });

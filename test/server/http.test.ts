@@ -100,7 +100,7 @@ test("a body above the limit is refused with 413, whether its length is told or 
     headers,
     body: new Blob([body]).stream(),
     duplex: "half",
-  } as RequestInit);
+  });
   expect(streamed.status).toBe(413);
   expect(await streamed.json()).toMatchObject({ error: { code: -32602 } });
 });

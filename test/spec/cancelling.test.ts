@@ -66,13 +66,17 @@ describe.each(transports)("cancelling over %s", (name, wire) => {
 });
 
 describe("what is no cancel", () => {
-  verifies("cancel:not-by-notification", "notifications/cancelled for the call that made a task changes nothing", async () => {
-    const taskId = await stdio.start("slow_compute", { seconds: 0.4, label: "kept" }, { id: "the call" });
-    stdio.notify("notifications/cancelled", { requestId: "the call", reason: "changed my mind" });
-    stdio.notify("notifications/cancelled", { requestId: taskId });
-    stdio.notify("notifications/cancelled", { taskId });
-    expect(await stdio.until(taskId)).toMatchObject({ status: "completed" });
-  });
+  verifies(
+    "cancel:not-by-notification",
+    "notifications/cancelled for the call that made a task changes nothing",
+    async () => {
+      const taskId = await stdio.start("slow_compute", { seconds: 0.4, label: "kept" }, { id: "the call" });
+      stdio.notify("notifications/cancelled", { requestId: "the call", reason: "changed my mind" });
+      stdio.notify("notifications/cancelled", { requestId: taskId });
+      stdio.notify("notifications/cancelled", { taskId });
+      expect(await stdio.until(taskId)).toMatchObject({ status: "completed" });
+    },
+  );
 
   verifies("cancel:cooperative", "a connection that breaks after the handle leaves the task alone", async () => {
     const controller = new AbortController();

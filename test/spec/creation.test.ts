@@ -51,38 +51,44 @@ describe.each(transports)("creation over %s", (_name, wire) => {
     expect(stream.seen.at(-1)?.result?.resultType).toBe("complete");
   });
 
-  verifies("create:mrtr-first", "what is asked before the task is asked on the call, under keys of its own", async () => {
-    const first = (await wire.call("test_tool_with_task")).body.result ?? {};
-    expect(first.resultType).toBe("input_required");
-    expect(first).not.toHaveProperty("taskId");
-    const [key = "", ...others] = Object.keys(first.inputRequests ?? {});
-    expect(others).toEqual([]);
-    expect(first.inputRequests?.[key]?.method).toBe("elicitation/create");
+  verifies(
+    "create:mrtr-first",
+    "what is asked before the task is asked on the call, under keys of its own",
+    async () => {
+      const first = (await wire.call("test_tool_with_task")).body.result ?? {};
+      expect(first.resultType).toBe("input_required");
+      expect(first).not.toHaveProperty("taskId");
+      const [key = "", ...others] = Object.keys(first.inputRequests ?? {});
+      expect(others).toEqual([]);
+      expect(first.inputRequests?.[key]?.method).toBe("elicitation/create");
 
-    const field = Object.keys(
-      (first.inputRequests?.[key]?.params?.requestedSchema as { properties: object }).properties,
-    )[0]!;
-    const retry = (inputResponses: object): Promise<{ body: { result?: Fields } }> =>
-      wire.request("tools/call", {
-        name: "test_tool_with_task",
-        arguments: {},
-        inputResponses,
-        requestState: first.requestState,
-      });
-    const wrong = await retry({ [key]: accept({ [field]: 7 }) });
-    expect(wrong.body.result).toMatchObject({ resultType: "input_required" });
-    const second = await retry({ [key]: accept({ [field]: "Grace" }) });
-    expect(second.body.result).toMatchObject({ resultType: "task", status: "working" });
-    const ended = await wire.until(second.body.result?.taskId ?? "");
-    expect(ended.status).toBe("completed");
-    expect(ended.result?.resultType).toBe("complete");
-    expect(ended.result?.content?.[0]?.text).toContain("Grace");
-  });
+      const field = Object.keys(
+        (first.inputRequests?.[key]?.params?.requestedSchema as { properties: object }).properties,
+      )[0]!;
+      const retry = (inputResponses: object): Promise<{ body: { result?: Fields } }> =>
+        wire.request("tools/call", {
+          name: "test_tool_with_task",
+          arguments: {},
+          inputResponses,
+          requestState: first.requestState,
+        });
+      const wrong = await retry({ [key]: accept({ [field]: 7 }) });
+      expect(wrong.body.result).toMatchObject({ resultType: "input_required" });
+      const second = await retry({ [key]: accept({ [field]: "Grace" }) });
+      expect(second.body.result).toMatchObject({ resultType: "task", status: "working" });
+      const ended = await wire.until(second.body.result?.taskId ?? "");
+      expect(ended.status).toBe("completed");
+      expect(ended.result?.resultType).toBe("complete");
+      expect(ended.result?.content?.[0]?.text).toContain("Grace");
+    },
+  );
 });
 
 describe("ids", () => {
   verifies("create:id-entropy", "each of the 128 bits of an id is as often set as not", async () => {
-    const ids = await Promise.all(Array.from({ length: 200 }, () => http.start("slow_compute", { seconds: 0, label: "x" })));
+    const ids = await Promise.all(
+      Array.from({ length: 200 }, () => http.start("slow_compute", { seconds: 0, label: "x" })),
+    );
     expect(new Set(ids).size).toBe(200);
     const ones = Array.from({ length: 128 }, () => 0);
     for (const id of ids) {

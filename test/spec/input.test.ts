@@ -48,9 +48,8 @@ describe.each(transports)("input over %s", (name, wire) => {
     const shown = new Map<string, string>();
     const order: string[] = [];
     for (const value of ["one", "two"]) {
-      const { inputRequests = {} } = await wire.untilTask(
-        taskId,
-        ({ inputRequests = {} }) => Object.keys(inputRequests).some((key) => !shown.has(key)),
+      const { inputRequests = {} } = await wire.untilTask(taskId, ({ inputRequests = {} }) =>
+        Object.keys(inputRequests).some((key) => !shown.has(key)),
       );
       for (let i = 0; i < 5; i++) expect((await wire.get(taskId)).body.result?.inputRequests).toEqual(inputRequests);
       const [question, ...others] = elicitations(inputRequests);
@@ -76,7 +75,11 @@ describe.each(transports)("input over %s", (name, wire) => {
     expect({ ...still, pollIntervalMs: 0 }).toEqual({ ...task, pollIntervalMs: 0 });
 
     await acknowledged(wire, taskId, { [first!.key]: first!.accept("first") });
-    const next = await wire.untilTask(taskId, ({ inputRequests = {} }) => elicitations(inputRequests)[0]?.key !== first!.key && Object.keys(inputRequests).length === 1);
+    const next = await wire.untilTask(
+      taskId,
+      ({ inputRequests = {} }) =>
+        elicitations(inputRequests)[0]?.key !== first!.key && Object.keys(inputRequests).length === 1,
+    );
     await acknowledged(wire, taskId, { [first!.key]: first!.accept("late") });
     expect((await wire.get(taskId)).body.result?.inputRequests).toEqual(next.inputRequests);
     const [second] = elicitations(next.inputRequests);
@@ -91,8 +94,13 @@ describe.each(transports)("input over %s", (name, wire) => {
     const path = join(folder, `${name}-race`);
     const { taskId, questions } = await asking(wire, "ask_twice", { path });
     const values = Array.from({ length: 20 }, (_, i) => `v${i}`);
-    await Promise.all(values.map((value) => acknowledged(wire, taskId, { [questions[0]!.key]: questions[0]!.accept(value) })));
-    const next = await wire.untilTask(taskId, ({ inputRequests }) => elicitations(inputRequests)[0]?.message === "The second value?");
+    await Promise.all(
+      values.map((value) => acknowledged(wire, taskId, { [questions[0]!.key]: questions[0]!.accept(value) })),
+    );
+    const next = await wire.untilTask(
+      taskId,
+      ({ inputRequests }) => elicitations(inputRequests)[0]?.message === "The second value?",
+    );
     const [second] = elicitations(next.inputRequests);
     await acknowledged(wire, taskId, { [second!.key]: second!.accept("end") });
     const text = (await wire.until(taskId)).result?.content?.[0]?.text ?? "";
@@ -106,7 +114,10 @@ describe.each(transports)("input over %s", (name, wire) => {
     const who = questions.find(({ message }) => message === "Who are you?")!;
     await acknowledged(wire, taskId, { [confirm.key]: accept({ confirm: false }), other: accept({}) });
     const partly = await wire.untilTask(taskId, ({ inputRequests = {} }) => Object.keys(inputRequests).length < 2);
-    expect(partly).toMatchObject({ status: "input_required", inputRequests: { [who.key]: task.inputRequests?.[who.key] } });
+    expect(partly).toMatchObject({
+      status: "input_required",
+      inputRequests: { [who.key]: task.inputRequests?.[who.key] },
+    });
     await acknowledged(wire, taskId, { [who.key]: accept({ name: "Ada" }), [confirm.key]: accept({ confirm: true }) });
     expect((await wire.until(taskId)).result?.content?.[0]?.text).toBe("Ada is not sure");
   });

@@ -40,15 +40,19 @@ describe.each(transports)("listening over %s", (_name, wire) => {
     }
   });
 
-  verifies(["listen:no-gap", "listen:graceful"], "a finished task is told at once, and then the stream ends", async () => {
-    const taskId = await wire.start("slow_compute", { seconds: 0, label: "x" });
-    const ended = await wire.until(taskId);
-    const [ack, state, end, ...more] = await rest(await wire.listen([taskId]));
-    expect(acknowledgedIds(ack)).toEqual([taskId]);
-    expect(bare(state?.params ?? {})).toEqual(bare(ended));
-    expect(end?.result?.resultType).toBe("complete");
-    expect(more).toEqual([]);
-  });
+  verifies(
+    ["listen:no-gap", "listen:graceful"],
+    "a finished task is told at once, and then the stream ends",
+    async () => {
+      const taskId = await wire.start("slow_compute", { seconds: 0, label: "x" });
+      const ended = await wire.until(taskId);
+      const [ack, state, end, ...more] = await rest(await wire.listen([taskId]));
+      expect(acknowledgedIds(ack)).toEqual([taskId]);
+      expect(bare(state?.params ?? {})).toEqual(bare(ended));
+      expect(end?.result?.resultType).toBe("complete");
+      expect(more).toEqual([]);
+    },
+  );
 
   verifies("listen:no-gap", "whenever a subscription begins, it sees the task end", async () => {
     const runs = Array.from({ length: 25 }, async (_, i) => {
@@ -151,7 +155,10 @@ verifies("listen:graceful", "a server that goes ends its streams with an answer"
   const exit = server.stop("SIGTERM");
   for (const stream of streams) {
     const last = (await rest(stream)).at(-1);
-    expect(last).toMatchObject({ id: stream.id, result: { resultType: "complete", _meta: { [subscription]: stream.id } } });
+    expect(last).toMatchObject({
+      id: stream.id,
+      result: { resultType: "complete", _meta: { [subscription]: stream.id } },
+    });
   }
   expect(await exit).toEqual({ code: 0, signal: null });
 });

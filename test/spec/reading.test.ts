@@ -9,7 +9,16 @@ const transports = [
   ["HTTP", http],
   ["stdio", stdio],
 ] as const;
-const common = ["createdAt", "lastUpdatedAt", "pollIntervalMs", "resultType", "status", "statusMessage", "taskId", "ttlMs"];
+const common = [
+  "createdAt",
+  "lastUpdatedAt",
+  "pollIntervalMs",
+  "resultType",
+  "status",
+  "statusMessage",
+  "taskId",
+  "ttlMs",
+];
 /** Fields beyond those that every task has. */
 const payload = (task: object) =>
   Object.keys(task)
@@ -42,7 +51,8 @@ describe.each(transports)("reading over %s", (name, wire) => {
 
   verifies("get:completed", "the result is the one that the call would have had", async () => {
     const args = { seconds: 0.05, label: "same" };
-    const { _meta, ...direct } = (await wire.call("slow_compute", args, { capabilities: withoutTasks })).body.result ?? {};
+    const { _meta, ...direct } =
+      (await wire.call("slow_compute", args, { capabilities: withoutTasks })).body.result ?? {};
     const ended = await wire.until(await wire.start("slow_compute", args));
     expect(ended.status).toBe("completed");
     expect(payload(ended)).toEqual(["result"]);
@@ -89,7 +99,9 @@ describe.each(transports)("reading over %s", (name, wire) => {
       const before = await wire.until(taskId);
       states.push(before.status ?? "");
       expect((await wire.cancel(taskId)).body.result?.resultType).toBe("complete");
-      expect((await wire.update(taskId, { [question!.key]: question!.accept() })).body.result?.resultType).toBe("complete");
+      expect((await wire.update(taskId, { [question!.key]: question!.accept() })).body.result?.resultType).toBe(
+        "complete",
+      );
       expect((await wire.get(taskId)).body.result).toEqual(before);
     }
     expect(states).toEqual(["completed", "failed", "cancelled"]);
@@ -99,7 +111,8 @@ describe.each(transports)("reading over %s", (name, wire) => {
     const taskId = await wire.start("multi_input");
     const waiting = await wire.until(taskId, "input_required");
     const many = () => Promise.all(Array.from({ length: 20 }, () => wire.get(taskId)));
-    for (const { body } of await many()) expect({ ...body.result, pollIntervalMs: 0 }).toEqual({ ...waiting, pollIntervalMs: 0 });
+    for (const { body } of await many())
+      expect({ ...body.result, pollIntervalMs: 0 }).toEqual({ ...waiting, pollIntervalMs: 0 });
     const answers = elicitations(waiting.inputRequests).map(({ key, accept }) => [key, accept()]);
     await wire.update(taskId, Object.fromEntries(answers));
     const ended = await wire.until(taskId);
@@ -108,7 +121,20 @@ describe.each(transports)("reading over %s", (name, wire) => {
   });
 
   verifies("get:unknown-id", "whatever is no id of a task is refused as unknown", async () => {
-    const params: unknown[] = [unknownId, "x", "", "тест", "a".repeat(10_000), "../../etc", "a\nb", 7, null, {}, [unknownId], undefined];
+    const params: unknown[] = [
+      unknownId,
+      "x",
+      "",
+      "тест",
+      "a".repeat(10_000),
+      "../../etc",
+      "a\nb",
+      7,
+      null,
+      {},
+      [unknownId],
+      undefined,
+    ];
     for (const taskId of params) {
       const headers = typeof taskId === "string" ? {} : { "mcp-name": null };
       const { body } = await wire.request("tasks/get", { taskId }, { headers });
@@ -158,7 +184,13 @@ describe("the life of a finished task", async () => {
 
 test("the wire client notices what breaks the schema", async () => {
   const { checkAnswer } = await import("../wire/shapes.ts");
-  const task = { taskId: "x", status: "working", createdAt: "2026-01-01T00:00:00Z", lastUpdatedAt: "2026-01-01T00:00:00Z", ttlMs: null };
+  const task = {
+    taskId: "x",
+    status: "working",
+    createdAt: "2026-01-01T00:00:00Z",
+    lastUpdatedAt: "2026-01-01T00:00:00Z",
+    ttlMs: null,
+  };
   const answer = (result: object) => () => checkAnswer("tasks/get", { jsonrpc: "2.0", id: 1, result });
   expect(answer({ ...task, resultType: "complete" })).not.toThrow();
   expect(answer({ ...task, resultType: "task" })).toThrow("answered with a task");

@@ -28,7 +28,10 @@ export const rules = {
   "create:flat": server("must", "the handle is one flat object without payload"),
   "create:result-type": server("must", "resultType is task on a handle and on nothing else"),
   "create:only-tools-call": both("must", "only a tool call may become a task; elsewhere a task is an invalid answer"),
-  "create:durable-first": server("must", "whoever holds a handle can read its task, from any replica and after a crash"),
+  "create:durable-first": server(
+    "must",
+    "whoever holds a handle can read its task, from any replica and after a crash",
+  ),
   "create:fields": server("must", "a task always has its id, status, both times in ISO 8601 and ttlMs"),
   "create:id-entropy": server("must", "ids cannot be guessed or counted, and fit a header"),
   "create:mrtr-first": server("should", "what is asked before a task exists is asked on the call itself"),

@@ -25,7 +25,9 @@ describe("headers", () => {
       refused(await request(method, taskId, { "mcp-name": other }));
       refused(await request(method, taskId, { "mcp-name": "" }));
       refused(await request(method, taskId, { "mcp-name": null }));
-      refused(await request(method, taskId, { "mcp-name": taskId.toLowerCase() === taskId ? "x" : taskId.toLowerCase() }));
+      refused(
+        await request(method, taskId, { "mcp-name": taskId.toLowerCase() === taskId ? "x" : taskId.toLowerCase() }),
+      );
       refused(await request(method, taskId, { "mcp-method": "tools/call" }));
       refused(await request(method, taskId, { "mcp-method": method.toUpperCase() }));
       refused(await request(method, taskId, { "mcp-method": null }));
@@ -40,12 +42,16 @@ describe("headers", () => {
     await http.cancel(other);
   });
 
-  verifies("http:mismatch", "raw bytes above ASCII and broken encodings are refused, also where they seem to fit", async () => {
-    for (const taskId of ["caf\u00e9", "\u00fc"]) refused(await request("tasks/get", taskId, { "mcp-name": taskId }));
-    const known = await http.start("slow_compute", { seconds: 0, label: "x" });
-    for (const name of ["=?base64?***?=", `=?base64?${Buffer.from("x").toString("base64")}?=`, `${known}\u00e9`])
-      refused(await request("tasks/get", known, { "mcp-name": name }));
-  });
+  verifies(
+    "http:mismatch",
+    "raw bytes above ASCII and broken encodings are refused, also where they seem to fit",
+    async () => {
+      for (const taskId of ["caf\u00e9", "\u00fc"]) refused(await request("tasks/get", taskId, { "mcp-name": taskId }));
+      const known = await http.start("slow_compute", { seconds: 0, label: "x" });
+      for (const name of ["=?base64?***?=", `=?base64?${Buffer.from("x").toString("base64")}?=`, `${known}\u00e9`])
+        refused(await request("tasks/get", known, { "mcp-name": name }));
+    },
+  );
 
   verifies("http:mismatch", "the encoded form and outer spaces are no contradiction", async () => {
     const taskId = await http.start("slow_compute", { seconds: 0, label: "x" });
@@ -64,8 +70,19 @@ describe.each([
   ["stdio", stdio],
 ] as const)("errors over %s", (name, wire) => {
   verifies("reserve:names", "no other method begins with tasks/", async () => {
-    for (const method of ["tasks/", "tasks/getx", "tasks/send", "tasks/subscribe", "tasks/get/x", "notifications/tasks"]) {
-      const { status, body } = await wire.request(method, { taskId: unknownId }, { headers: { "mcp-name": unknownId } });
+    for (const method of [
+      "tasks/",
+      "tasks/getx",
+      "tasks/send",
+      "tasks/subscribe",
+      "tasks/get/x",
+      "notifications/tasks",
+    ]) {
+      const { status, body } = await wire.request(
+        method,
+        { taskId: unknownId },
+        { headers: { "mcp-name": unknownId } },
+      );
       expect([method, status, body.error?.code]).toEqual([method, name === "HTTP" ? 404 : 200, -32601]);
     }
     const { body } = await wire.request("tools/list");
@@ -97,33 +114,38 @@ describe.each([
   });
 });
 
-verifies(["err:internal", "err:informative"], "a store that breaks is -32603 on every method, without its words", async () => {
-  const db = join(folder, "broken.db");
-  await using server = await startFixture(["--db", db, "--role", "front"]);
-  const wire = connect(server.url);
-  const taskId = await wire.start("slow_compute");
-  {
-    using file = new DatabaseSync(db);
-    const tables = file.prepare("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'").all();
-    file.exec("PRAGMA foreign_keys = OFF");
-    for (const { name } of tables) file.exec(`ALTER TABLE "${String(name)}" RENAME TO "gone_${String(name)}"`);
-  }
-  const replies = [
-    await wire.get(taskId),
-    await wire.update(taskId, { key: { action: "decline" } }),
-    await wire.cancel(taskId),
-    await wire.call("slow_compute"),
-  ];
-  const stream = await wire.listen([taskId]);
-  const refusal = await stream.next();
-  await stream.close();
-  console.log(JSON.stringify(replies.map(r=>r.body)), JSON.stringify(refusal), server.errors());
-  for (const error of [...replies.map(({ body }) => body.error), refusal?.error]) {
-    expect(error).toMatchObject({ code: -32603 });
-    expect(JSON.stringify(error)).not.toMatch(leaks);
-    expect(JSON.stringify(error)).not.toContain(taskId);
-  }
-});
+verifies(
+  ["err:internal", "err:informative"],
+  "a store that breaks is -32603 on every method, without its words",
+  async () => {
+    const db = join(folder, "broken.db");
+    await using server = await startFixture(["--db", db, "--role", "front"]);
+    const wire = connect(server.url);
+    const taskId = await wire.start("slow_compute");
+    {
+      using file = new DatabaseSync(db);
+      const all = file.prepare("SELECT type, name FROM sqlite_master WHERE type IN ('view', 'table')").all();
+      const of = (type: string) => all.filter((one) => one.type === type).map(({ name }) => String(name));
+      for (const name of of("view")) file.exec(`DROP VIEW "${name}"`);
+      for (const name of of("table"))
+        if (!name.startsWith("sqlite_")) file.exec(`ALTER TABLE "${name}" RENAME TO "gone_${name}"`);
+    }
+    const replies = [
+      await wire.get(taskId),
+      await wire.update(taskId, { key: { action: "decline" } }),
+      await wire.cancel(taskId),
+      await wire.call("slow_compute"),
+    ];
+    const stream = await wire.listen([taskId]);
+    const refusal = await stream.next();
+    await stream.close();
+    for (const error of [...replies.map(({ body }) => body.error), refusal?.error]) {
+      expect(error).toMatchObject({ code: -32603 });
+      expect(JSON.stringify(error)).not.toMatch(leaks);
+      expect(JSON.stringify(error)).not.toContain(taskId);
+    }
+  },
+);
 
 describe("who may touch a task", () => {
   const alice = connect(guarded.url, { token: "A" });

@@ -308,7 +308,7 @@ describe("waits", () => {
 });
 
 describe("ends", () => {
-  const ends: [name: string, body: () => unknown, task: unknown][] = [
+  const ends: [name: string, body: () => unknown, task: object][] = [
     [
       "an Error",
       () => {

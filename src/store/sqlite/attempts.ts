@@ -1,4 +1,4 @@
-import { cleanMessage, instant } from "../rules.ts";
+import { cleanMessage, failure, instant } from "../rules.ts";
 import type { Attempt, Journal, Outcome, Progress, Renewal, StepRecord, Waits } from "../store.ts";
 import { encodeName, readJournal, type TaskRow } from "./rows.ts";
 import type { Statements } from "./statements.ts";
@@ -137,6 +137,8 @@ export function release(
   row.strikes = spend ? Math.max(row.strikes, 1) : Math.max(row.strikes - 1, 0);
   if (spend) tx.sql.forgetFailed.run({ task: row.seq });
   if (row.cancelRequested === 1) end(tx, row, { status: "cancelled", statusMessage: null }, "attempt");
+  // No sense in a pause before the end.
+  else if (row.strikes >= row.attempts) end(tx, row, failure("ATTEMPTS_EXHAUSTED", row.strikes), "attempt");
   else requeue(tx, row, instant(tx.now, delayMs));
   return true;
 }

@@ -2,7 +2,7 @@ import type { ClientCapabilities } from "../../protocol/capabilities.ts";
 import { failure, instant } from "../rules.ts";
 import type { Claim, ClaimRequest } from "../store.ts";
 import { encodeName, readJournal, toTask, type TaskRow } from "./rows.ts";
-import { end, enqueue, requeue, save } from "./transitions.ts";
+import { end, endAll, enqueue, requeue, save } from "./transitions.ts";
 import type { Statements } from "./statements.ts";
 import type { Transaction } from "./writes.ts";
 
@@ -12,8 +12,9 @@ export const batch = 500;
 /** Tells which of the processes that hold leases are certainly gone. */
 export type FindDead = (holders: readonly string[]) => readonly string[];
 
-/** First what is due is made ready, then the ready ones are picked from. */
+/** First what is over ends and what is due is made ready, then the ready ones are picked from. */
 export function claim(tx: Transaction, request: ClaimRequest, holder: string, findDead: FindDead): Claim[] {
+  endAll(tx, tx.sql.timedOut.all({ now: tx.now, most: batch }), failure("TIMED_OUT"));
   recoverLost(tx, findDead);
   promoteDue(tx);
   const kinds = {

@@ -16,6 +16,8 @@ import { createWrites } from "./writes.ts";
 export interface SqliteOptions {
   /** What tells the time. All processes that share the file must agree on it. */
   readonly clock?: Clock;
+  /** How long a verb tries again while other processes are in its way, in milliseconds. Default 10 000. */
+  readonly busyMs?: number;
 }
 
 /**
@@ -24,11 +26,11 @@ export interface SqliteOptions {
  * verbs throw `STORE_UNAVAILABLE`, `STORE_BUSY` or `STORE_CLOSED`. Closing finishes the writes under way.
  */
 export function sqlite(file: string, options: SqliteOptions = {}): TaskStore {
-  const { clock = systemClock } = options;
+  const { clock = systemClock, busyMs = 10_000 } = options;
   const db = openDatabase(file);
   const sql = prepare(db);
   const hints = createHints(sql);
-  const { write, read, close } = createWrites(db, sql, clock, hints.committed);
+  const { write, read, close } = createWrites(db, sql, { clock, busyMs }, hints.committed);
   const findDead = createLivenessCheck();
   const now = () => Math.trunc(clock.now());
   let closing: Promise<void> | null = null;

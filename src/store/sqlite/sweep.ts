@@ -1,8 +1,7 @@
 import { failure, instant, memoryMs } from "../rules.ts";
-import type { Outcome, Swept } from "../store.ts";
+import type { Swept } from "../store.ts";
 import { batch, recoverLost, type FindDead } from "./claim.ts";
-import type { TaskRow } from "./rows.ts";
-import { end } from "./transitions.ts";
+import { endAll } from "./transitions.ts";
 import type { Transaction } from "./writes.ts";
 
 /** One round of what time brings about. Each part is bounded, so that the file is never locked for long. */
@@ -20,13 +19,6 @@ export function sweep(tx: Transaction, findDead: FindDead): Swept {
     purged,
     more: recovered.more || [timedOut, cancelled, purged, forgotten].includes(batch),
   };
-}
-
-function endAll(tx: Transaction, found: readonly object[], outcome: Outcome): number {
-  for (const { seq } of found as { seq: number }[]) {
-    end(tx, tx.sql.findSeq.get({ seq }) as unknown as TaskRow, outcome, "store");
-  }
-  return found.length;
 }
 
 function purge(tx: Transaction): number {

@@ -70,6 +70,14 @@ export function end(tx: Transaction, row: TaskRow, outcome: Outcome, by: "attemp
   });
 }
 
+/** Ends tasks that a statement found by their `seq`; tells how many there were. */
+export function endAll(tx: Transaction, found: readonly object[], outcome: Outcome): number {
+  for (const { seq } of found as { seq: number }[]) {
+    end(tx, tx.sql.findSeq.get({ seq }) as unknown as TaskRow, outcome, "store");
+  }
+  return found.length;
+}
+
 /** Queues a task's activation, for now or for an instant. */
 export function enqueue(tx: Transaction, task: number, dueAt = 0): void {
   const delayed = dueAt > tx.now;

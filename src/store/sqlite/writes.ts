@@ -37,7 +37,6 @@ interface Job {
 
 /** So many verbs share a transaction at most: others want the lock, too. */
 const largestBatch = 256;
-const patienceMs = 10_000;
 
 const jitter = () => new Promise<void>((resolve) => setTimeout(resolve, 1 + Math.random() * 4));
 
@@ -48,7 +47,7 @@ const jitter = () => new Promise<void>((resolve) => setTimeout(resolve, 1 + Math
 export function createWrites(
   db: DatabaseSync,
   sql: Statements,
-  clock: Clock,
+  { clock, busyMs }: { readonly clock: Clock; readonly busyMs: number },
   committed: (what: Committed) => void,
 ): Writes {
   let waiting: Job[] = [];
@@ -60,7 +59,7 @@ export function createWrites(
     while (waiting.length > 0) {
       const batch = waiting.splice(0, largestBatch);
       try {
-        const what = await persist(() => commit(batch));
+        const what = await persist(() => commit(batch), busyMs);
         for (const job of batch) job.resolve();
         if (what.ids.size > 0) committed(what);
       } catch (thrown) {
@@ -126,7 +125,7 @@ export function createWrites(
     async read(look) {
       try {
         if (closed) throw new TaskError("STORE_CLOSED");
-        return await persist(look);
+        return await persist(look, busyMs);
       } catch (thrown) {
         throw storeError(thrown);
       }
@@ -139,8 +138,8 @@ export function createWrites(
 }
 
 /** Repeats an action for as long as another connection is in the way, without holding up the event loop. */
-async function persist<T>(action: () => T): Promise<T> {
-  const end = performance.now() + patienceMs;
+async function persist<T>(action: () => T, busyMs: number): Promise<T> {
+  const end = performance.now() + busyMs;
   for (;;) {
     try {
       return action();

@@ -1,0 +1,393 @@
+import assert from "node:assert/strict";
+import { isTerminal } from "../../src/protocol/status.ts";
+import { cleanMessage, failure, instant, memoryMs, ttl } from "../../src/store/rules.ts";
+import type { InputRequest, InputResponse } from "../../src/protocol/input.ts";
+import type {
+  Attempt,
+  Claim,
+  ClaimRequest,
+  Journal,
+  NewTask,
+  Outcome,
+  Progress,
+  StepRecord,
+  Task,
+  TaskStore,
+  Waits,
+} from "../../src/store/store.ts";
+
+/** What a task store does, in the plainest words: all of it in memory, one verb after the other. */
+
+type Mutable<T> = { -readonly [K in keyof T]: T[K] };
+
+interface ModelTask {
+  readonly made: NewTask;
+  readonly seen: Mutable<Omit<Task, "ttlMs" | "inputRequests">>;
+  activation: { readonly due: number } | { until: number; readonly worker: string } | null;
+  deadline: number | null;
+  cancelBy: number | null;
+  finishedAt: number | null;
+  strikes: number;
+  readonly steps: Map<string, StepRecord>;
+  readonly inputs: Map<string, { request: InputRequest; response: InputResponse | null; open: boolean }>;
+  readonly events: Map<string, { value: string | null; awaited: boolean }>;
+}
+
+export interface Model {
+  now: number;
+  /** In the order of creation. */
+  tasks: ModelTask[];
+  gone: { id: string; owner: string; until: number }[];
+}
+
+export const emptyModel = (now: number): Model => ({ now, tasks: [], gone: [] });
+
+/** A verb and its arguments. */
+export type Call = {
+  [V in keyof TaskStore]: TaskStore[V] extends (...args: infer A) => unknown ? { verb: V; args: A } : never;
+}[Exclude<keyof TaskStore, "watch" | typeof Symbol.asyncDispose>];
+
+/** Carries a verb out and checks what the store answered. */
+export function apply(model: Model, { verb, args }: Call, got: unknown): void {
+  if (verb === "claim") checkClaims(model, args[0], got as readonly Claim[]);
+  else assert.deepEqual(got, (verbs[verb] as (model: Model, ...rest: unknown[]) => unknown)(model, ...args), verb);
+}
+
+export function tasksOf(model: Model): Task[] {
+  return model.tasks.map(visible).toReversed();
+}
+
+function visible(task: ModelTask): Task {
+  const { made, seen, finishedAt, inputs } = task;
+  const open = seen.status === "input_required" ? [...inputs].filter(([, { open }]) => open) : [];
+  return {
+    ...seen,
+    ttlMs: ttl({ createdAt: seen.createdAt, finishedAt, timeoutMs: made.timeoutMs, keepMs: made.keepMs }),
+    inputRequests: Object.fromEntries(open.map(([key, { request }]) => [key, request])),
+  };
+}
+
+function journalOf({ steps, inputs, events }: ModelTask): Journal {
+  return {
+    steps: Object.fromEntries(steps),
+    inputs: Object.fromEntries([...inputs].map(([key, { request, response }]) => [key, { request, response }])),
+    events: Object.fromEntries([...events].flatMap(([key, { value }]) => (value === null ? [] : [[key, value]]))),
+  };
+}
+
+const isLeased = (task: ModelTask) => task.activation !== null && "until" in task.activation;
+
+function leased(model: Model, { taskId, epoch }: Attempt): ModelTask | undefined {
+  return model.tasks.find((task) => task.seen.id === taskId && task.seen.epoch === epoch && isLeased(task));
+}
+
+function find(model: Model, id: string, owner: string): ModelTask | "expired" | undefined {
+  const task = model.tasks.find(({ seen }) => seen.id === id && seen.owner === owner);
+  if (task === undefined) return model.gone.some((one) => one.id === id && one.owner === owner) ? "expired" : undefined;
+  return isOver(model, task) ? "expired" : task;
+}
+
+function isOver(model: Model, { finishedAt, made }: ModelTask): boolean {
+  return finishedAt !== null && made.keepMs !== null && finishedAt + made.keepMs <= model.now;
+}
+
+function reveal(model: Model, { seen }: ModelTask, change: Partial<Task>): void {
+  const before = seen.status;
+  Object.assign(seen, change);
+  seen.rev += 1;
+  seen.updatedAt = model.now;
+  if (seen.status !== before) seen.turnedAt = model.now;
+}
+
+function end(model: Model, task: ModelTask, outcome: Outcome, byStore: boolean): void {
+  const { statusMessage = null, ...rest } = { statusMessage: null, ...outcome };
+  reveal(model, task, { ...rest, ...(statusMessage === null ? {} : { statusMessage: cleanMessage(statusMessage) }) });
+  Object.assign(task, { finishedAt: model.now, activation: null, deadline: null, cancelBy: null });
+  if (byStore) task.seen.epoch += 1;
+}
+
+const cancelled: Outcome = { status: "cancelled", statusMessage: null };
+
+function queue(model: Model, task: ModelTask, due = 0): void {
+  task.activation = { due: due > model.now ? due : 0 };
+}
+
+function recover(model: Model): number {
+  let ended = 0;
+  for (const task of model.tasks) {
+    if (task.activation === null || !("until" in task.activation) || task.activation.until > model.now) continue;
+    if (task.seen.cancelRequested) {
+      end(model, task, cancelled, true);
+      ended += 1;
+    } else if (task.made.recovery === "fail") end(model, task, failure("INTERRUPTED"), true);
+    else if (task.strikes >= task.made.attempts) end(model, task, failure("ATTEMPTS_EXHAUSTED", task.strikes), true);
+    else if (task.seen.status === "input_required") task.activation = null;
+    else queue(model, task);
+  }
+  return ended;
+}
+
+function timeOut(model: Model): number {
+  const late = model.tasks.filter(({ deadline }) => deadline !== null && deadline <= model.now);
+  for (const task of late) end(model, task, failure("TIMED_OUT"), true);
+  return late.length;
+}
+
+/** Which of several tasks a claim takes is partly the store's choice: what it took must be allowed, and enough. */
+function checkClaims(model: Model, request: ClaimRequest, claims: readonly Claim[]): void {
+  timeOut(model);
+  recover(model);
+  for (const task of model.tasks)
+    if (task.activation !== null && "due" in task.activation) queue(model, task, task.activation.due);
+  const free = () => {
+    const running = model.tasks.filter(isLeased);
+    return model.tasks.filter(({ made, activation }) => {
+      const kind = request.tools.find(({ name, version }) => name === made.tool && version === made.version);
+      const count = (same: (other: NewTask) => boolean) => running.filter((task) => same(task.made)).length;
+      return (
+        activation !== null &&
+        "due" in activation &&
+        activation.due === 0 &&
+        kind !== undefined &&
+        request.queues.includes(made.queue) &&
+        (kind.limit === null || count(({ tool }) => tool === made.tool) < kind.limit) &&
+        (request.ownerLimit === null || count(({ owner }) => owner === made.owner) < request.ownerLimit)
+      );
+    });
+  };
+  for (const claimed of claims) {
+    const candidates = free();
+    const task = candidates.find(({ seen }) => seen.id === claimed.taskId);
+    assert.ok(task !== undefined, "what was claimed was free");
+    const { priority, owner } = task.made;
+    assert.equal(priority, Math.max(...candidates.map(({ made }) => made.priority)), "the highest priority goes first");
+    assert.equal(
+      task,
+      candidates.find(({ made }) => made.priority === priority && made.owner === owner),
+      "the oldest goes first",
+    );
+    task.activation = { until: model.now + request.leaseMs, worker: request.worker };
+    task.seen.epoch += 1;
+    task.strikes += 1;
+    for (const event of task.events.values()) event.awaited = false;
+    const { id, args, answers, client, auth } = task.made;
+    assert.deepEqual(claimed, {
+      taskId: id,
+      epoch: task.seen.epoch,
+      task: visible(task),
+      args,
+      answers,
+      client,
+      auth,
+      attempt: task.strikes,
+      deadline: task.deadline,
+      now: model.now,
+      journal: journalOf(task),
+    } satisfies Claim);
+  }
+  assert.ok(claims.length === request.count || free().length === 0, "nothing was left over");
+}
+
+const verbs = {
+  create(model: Model, made: NewTask, liveLimit: number | null): Task | string {
+    const live = model.tasks.filter(({ seen, finishedAt }) => seen.owner === made.owner && finishedAt === null).length;
+    if (liveLimit !== null && live >= liveLimit) return "TOO_MANY_TASKS";
+    const { id, owner, tool, version } = made;
+    const task: ModelTask = {
+      made,
+      seen: {
+        id,
+        owner,
+        tool,
+        version,
+        status: "working",
+        statusMessage: null,
+        progress: null,
+        createdAt: model.now,
+        updatedAt: model.now,
+        turnedAt: model.now,
+        rev: 1,
+        epoch: 0,
+        cancelRequested: false,
+        result: null,
+        error: null,
+      },
+      activation: { due: 0 },
+      deadline: made.timeoutMs === null ? null : model.now + made.timeoutMs,
+      cancelBy: null,
+      finishedAt: null,
+      strikes: 0,
+      steps: new Map(),
+      inputs: new Map(),
+      events: new Map(),
+    };
+    model.tasks.push(task);
+    return visible(task);
+  },
+
+  get(model: Model, id: string, owner: string) {
+    const task = find(model, id, owner);
+    return typeof task === "object" ? visible(task) : task;
+  },
+
+  answer(model: Model, id: string, owner: string, responses: Record<string, InputResponse>, refused: string | null) {
+    const task = find(model, id, owner);
+    if (typeof task !== "object") return task;
+    if (task.seen.status !== "input_required") return visible(task);
+    const taken = Object.keys(responses).filter((key) => task.inputs.get(key)?.open === true);
+    for (const key of taken) Object.assign(task.inputs.get(key)!, { response: responses[key], open: false });
+    const done = [...task.inputs.values()].every(({ open }) => !open);
+    if (done) {
+      if (task.activation === null) queue(model, task);
+      reveal(model, task, { status: "working" });
+    } else if (refused !== null) reveal(model, task, { statusMessage: cleanMessage(refused) });
+    else if (taken.length > 0) reveal(model, task, {});
+    return visible(task);
+  },
+
+  send(model: Model, id: string, key: string, value: string): boolean {
+    const task = model.tasks.find(({ seen }) => seen.id === id);
+    if (task === undefined || isTerminal(task.seen.status)) return false;
+    const event = task.events.get(key) ?? { value: null, awaited: false };
+    task.events.set(key, event);
+    if (event.value !== null) return true;
+    event.value = value;
+    if (event.awaited && task.seen.status === "working" && !isLeased(task)) queue(model, task);
+    return true;
+  },
+
+  requestCancel(model: Model, id: string, owner: string, graceMs: number) {
+    const task = find(model, id, owner);
+    if (typeof task !== "object") return task;
+    if (isTerminal(task.seen.status) || task.seen.cancelRequested) return visible(task);
+    task.seen.cancelRequested = true;
+    if (task.activation !== null && "until" in task.activation && task.activation.until > model.now) {
+      task.cancelBy = model.now + graceMs;
+      reveal(model, task, {});
+    } else end(model, task, cancelled, true);
+    return visible(task);
+  },
+
+  sweep(model: Model) {
+    const timedOut = timeOut(model);
+    const late = model.tasks.filter(({ cancelBy }) => cancelBy !== null && cancelBy <= model.now);
+    for (const task of late) end(model, task, cancelled, true);
+    const ended = late.length + recover(model);
+    const over = model.tasks.filter((task) => isOver(model, task));
+    model.tasks = model.tasks.filter((task) => !over.includes(task));
+    for (const { made } of over)
+      model.gone.push({ id: made.id, owner: made.owner, until: model.now + memoryMs(made.keepMs ?? 0) });
+    model.gone = model.gone.filter(({ until }) => until > model.now);
+    return { timedOut, cancelled: ended, purged: over.length, more: false };
+  },
+
+  list: (model: Model) => tasksOf(model),
+
+  nextDue(model: Model): number | null {
+    const instants = model.tasks.flatMap(({ activation }) => {
+      if (activation === null) return [];
+      return "until" in activation ? activation.until : activation.due === 0 ? [] : activation.due;
+    });
+    return instants.length === 0 ? null : Math.max(0, Math.min(...instants) - model.now);
+  },
+
+  renew(model: Model, worker: string, attempts: readonly Attempt[], leaseMs: number) {
+    const held = (attempt: Attempt) => {
+      const { activation = null } = leased(model, attempt) ?? {};
+      return activation !== null && "until" in activation && activation.worker === worker ? activation : null;
+    };
+    for (const attempt of attempts) Object.assign(held(attempt) ?? {}, { until: model.now + leaseMs });
+    return {
+      lost: attempts.filter((attempt) => held(attempt) === null),
+      cancelled: attempts.filter((attempt) => held(attempt) !== null && leased(model, attempt)?.seen.cancelRequested),
+    };
+  },
+
+  startStep(model: Model, attempt: Attempt, key: string): boolean {
+    const task = leased(model, attempt);
+    if (task !== undefined && !task.steps.has(key)) task.steps.set(key, { state: "started", wakeAt: null });
+    return task !== undefined;
+  },
+
+  recordStep(model: Model, attempt: Attempt, key: string, record: StepRecord): boolean {
+    const task = leased(model, attempt);
+    if (task === undefined) return false;
+    if ((task.steps.get(key)?.state ?? "started") === "started") task.steps.set(key, record);
+    if (record.state !== "failed") task.strikes = 0;
+    return true;
+  },
+
+  journal(model: Model, attempt: Attempt): Journal | null {
+    const task = leased(model, attempt);
+    return task === undefined ? null : journalOf(task);
+  },
+
+  setStatus(model: Model, attempt: Attempt, message: string | null, progress: Progress | null): boolean {
+    const task = leased(model, attempt);
+    if (task === undefined) return false;
+    const statusMessage = message === null ? null : cleanMessage(message);
+    const same = statusMessage === task.seen.statusMessage && progress?.progress === task.seen.progress?.progress;
+    if (!same) reveal(model, task, { statusMessage, progress });
+    return true;
+  },
+
+  park(model: Model, attempt: Attempt, waits: Waits, hold: boolean): boolean {
+    const task = leased(model, attempt);
+    if (task === undefined) return false;
+    if (task.seen.cancelRequested) {
+      end(model, task, cancelled, false);
+      return true;
+    }
+    task.strikes = 0;
+    if (!hold) {
+      for (const input of task.inputs.values()) input.open = false;
+      for (const event of task.events.values()) event.awaited = false;
+    }
+    let asked = false;
+    for (const { key, request } of waits.inputs) {
+      const input = task.inputs.get(key) ?? { request, response: null, open: false };
+      task.inputs.set(key, input);
+      asked ||= input.response === null && !input.open;
+      input.open = input.response === null;
+    }
+    for (const key of waits.events) {
+      task.events.set(key, { value: task.events.get(key)?.value ?? null, awaited: true });
+    }
+    const rings = waits.timers.map(({ key, dueInMs }) => {
+      const step = task.steps.get(key);
+      if (step !== undefined && step.state !== "started") return 0;
+      const wakeAt = step?.wakeAt != null && step.wakeAt > model.now ? step.wakeAt : instant(model.now, dueInMs);
+      task.steps.set(key, { state: "started", wakeAt });
+      return wakeAt;
+    });
+    const status = [...task.inputs.values()].some(({ open }) => open) ? "input_required" : "working";
+    if (!hold) {
+      const came = waits.events.some((key) => task.events.get(key)?.value !== null);
+      if (status === "input_required") task.activation = null;
+      else if (waits.inputs.length > 0 || came) queue(model, task);
+      else if (rings.length > 0) queue(model, task, Math.min(...rings));
+      else if (waits.events.length > 0) task.activation = null;
+      else queue(model, task);
+    }
+    if (asked || status !== task.seen.status) reveal(model, task, { status });
+    return true;
+  },
+
+  finish(model: Model, attempt: Attempt, outcome: Outcome): boolean {
+    const task = leased(model, attempt);
+    if (task !== undefined) end(model, task, outcome, false);
+    return task !== undefined;
+  },
+
+  release(model: Model, attempt: Attempt, { delayMs, spend }: { delayMs: number; spend: boolean }): boolean {
+    const task = leased(model, attempt);
+    if (task === undefined) return false;
+    task.strikes = spend ? Math.max(1, task.strikes) : Math.max(0, task.strikes - 1);
+    if (spend) for (const [key, { state }] of task.steps) if (state === "failed") task.steps.delete(key);
+    if (task.seen.cancelRequested) end(model, task, cancelled, false);
+    else if (task.strikes >= task.made.attempts) end(model, task, failure("ATTEMPTS_EXHAUSTED", task.strikes), false);
+    else if (task.seen.status === "input_required") task.activation = null;
+    else queue(model, task, model.now + delayMs);
+    return true;
+  },
+};

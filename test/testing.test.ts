@@ -1,0 +1,86 @@
+import { setTimeout as delay } from "node:timers/promises";
+import { describe, expect, test } from "vitest";
+import { z } from "zod";
+import { taskTool } from "../src/tool.ts";
+import { replayEverywhere } from "../src/testing.ts";
+
+const text = (value: unknown) => ({ content: [{ type: "text" as const, text: String(value) }] });
+
+describe("replayEverywhere", () => {
+  test("finds nothing in a handler that replays well, and tries every point", async () => {
+    const tool = taskTool({
+      name: "good",
+      async run(_args, task) {
+        const a = await task.step("a", ({ key }) => key.length);
+        const { n } = await task.elicit("n", { message: "N?", schema: z.object({ n: z.number() }) });
+        await task.sleep("night", "12h");
+        await task.approve("go", "Go?");
+        const event = await task.event<string>("paid");
+        await task.step("b", () => "sent", { once: true }).catch(() => "unknown");
+        return text(`${a > 0} ${n} ${event}`);
+      },
+    });
+    const report = await replayEverywhere(tool, {}, { n: { n: 3 }, go: true, paid: "yes" });
+    expect(report).toMatchObject({ ranTwice: [], changedKeys: [], unstepped: [], different: [] });
+    expect(report.task).toMatchObject({ status: "completed", result: text("true 3 yes") });
+    // Seven writes before the end: a, park four times, b's start and b's value; then the end itself.
+    expect(report.points).toBe(16);
+  });
+
+  test("finds the charge before an approval, which is made again after it", async () => {
+    let charges = 0;
+    const tool = taskTool({
+      name: "double-charge",
+      async run(_args, task) {
+        await delay(2);
+        charges++;
+        await task.approve("ship", "Ship it?");
+        return text("shipped");
+      },
+    });
+    const report = await replayEverywhere(tool, {}, { ship: true });
+    expect(report.unstepped).toEqual([{ before: "ship", ms: expect.any(Number) }]);
+    expect(charges).toBeGreaterThan(1);
+  });
+
+  test("finds a step that runs twice without using its idempotency key", async () => {
+    const tool = taskTool({
+      name: "no-key",
+      async run(_args, task) {
+        await task.step("with", ({ key }) => key);
+        await task.step("without", () => 1);
+        return text("ok");
+      },
+    });
+    expect((await replayEverywhere(tool, {})).ranTwice).toEqual(["without"]);
+  });
+
+  test("finds names that change from one attempt to the next, and ends that differ", async () => {
+    let attempts = 0;
+    const tool = taskTool({
+      name: "fickle",
+      async run(_args, task) {
+        const attempt = attempts++;
+        await task.step(`s${attempt}`, ({ key }) => key.length);
+        await task.approve("go", "Go?");
+        return text(attempt);
+      },
+    });
+    const report = await replayEverywhere(tool, {}, { go: true });
+    expect(report.changedKeys.length).toBeGreaterThan(0);
+    expect(report.different.length).toBeGreaterThan(0);
+  });
+
+  test("says so when there is no answer for a question, or one that doesn't fit", async () => {
+    const tool = taskTool({
+      name: "asks",
+      run: async (_args, task) =>
+        text((await task.elicit("n", { message: "N?", schema: z.object({ n: z.number() }) })).n),
+    });
+    await expect(replayEverywhere(tool, {})).rejects.toMatchObject({
+      code: "MISUSE",
+      message: expect.stringContaining('"n"'),
+    });
+    await expect(replayEverywhere(tool, {}, { n: { n: "x" } })).rejects.toMatchObject({ code: "MISUSE" });
+  });
+});
