@@ -1,5 +1,5 @@
 import { TaskError, asTaskError } from "../errors.ts";
-import type { InputRequests, InputResponse } from "../protocol/input.ts";
+import type { InputRequest, InputRequests, InputResponse } from "../protocol/input.ts";
 import { isPassing } from "./failures.ts";
 import { type InputHandlers, ask, askerFor } from "./input.ts";
 
@@ -45,7 +45,7 @@ export class Answers {
       if (stand.at === "asking") stand.controller.abort();
       if (stand.at === "asking" || stand.at === "unhandled") this.#stands.delete(key);
     }
-    for (const key of Object.keys(outstanding)) this.#consider(key, outstanding);
+    for (const [key, request] of Object.entries(outstanding)) this.#consider(key, request);
   }
 
   /** The outstanding keys for which there is no handler here. */
@@ -58,17 +58,16 @@ export class Answers {
     this.see({});
   }
 
-  #consider(key: string, outstanding: InputRequests): void {
+  #consider(key: string, request: InputRequest): void {
     const stand = this.#stands.get(key);
-    if (stand === undefined) void this.#ask(key, outstanding);
+    if (stand === undefined) void this.#ask(key, request);
     else if (stand.at === "lost") void this.#send(key, stand.answer);
     // A look may have begun before the refusal, so it takes a second one to be sure that the question is still open.
     else if (stand.at === "refused" && (stand.seen += 1) > 1) this.#options.onFailure(stand.error);
   }
 
-  async #ask(key: string, outstanding: InputRequests): Promise<void> {
+  async #ask(key: string, request: InputRequest): Promise<void> {
     const { taskId, input, onError, onFailure } = this.#options;
-    const request = outstanding[key]!;
     const asker = askerFor(input, request);
     if (asker === undefined) {
       this.#stands.set(key, { at: "unhandled" });

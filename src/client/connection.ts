@@ -1,11 +1,11 @@
-import {
-  type CallToolRequestParams,
-  type Client,
-  type JSONRPCMessage,
-  type RequestId,
-  type RequestOptions,
-  type Transport,
-  type TransportSendOptions,
+import type {
+  CallToolRequestParams,
+  Client,
+  JSONRPCMessage,
+  RequestId,
+  RequestOptions,
+  Transport,
+  TransportSendOptions,
 } from "@modelcontextprotocol/client";
 import { z } from "zod";
 import type { Clock } from "../clock.ts";
@@ -221,6 +221,6 @@ export class Connection {
       return undefined;
     }
     if (!("result" in message) || this.#plain(message.result, flight.method)) return message;
-    return { ...message, result: placeholder } as T;
+    return { ...message, result: placeholder };
   }
 }

@@ -30,7 +30,7 @@ function errorInBody(text: unknown): RpcError | undefined {
   if (typeof text !== "string") return undefined;
   try {
     const { data } = rpcAnswer.safeParse(JSON.parse(text));
-    return data === undefined ? undefined : (data.error as RpcError);
+    return data === undefined ? undefined : data.error;
   } catch {
     return undefined;
   }
@@ -77,7 +77,7 @@ export function failureOf(
   return new TaskError("CONNECTION_LOST", { data: { sent: sent && !reachedNobody(thrown) }, cause: thrown });
 }
 
-const factsOf = (error: TaskError): FailureData => (error.data ?? {}) as FailureData;
+const factsOf = (error: TaskError): FailureData => error.data ?? {};
 
 /** Whether the same request may well succeed a little later. */
 export function isPassing(error: TaskError): boolean {

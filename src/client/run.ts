@@ -110,6 +110,8 @@ export class FollowedTask implements TaskRun, WatchedRun {
   #pollHint: unknown;
   #ttlMs: number | null = null;
   #heardAt: number;
+  /** The longest that the next wait may be, where it was shortened before it began. */
+  #soon = Number.POSITIVE_INFINITY;
   #wake: ((withinMs: number) => void) | undefined;
   #stopWatching = () => {};
   #stopDeadline = () => {};
@@ -144,9 +146,9 @@ export class FollowedTask implements TaskRun, WatchedRun {
     if (options.onUpdate !== undefined) this.#begin();
   }
 
-  async result(): Promise<CallToolResult> {
+  result(): Promise<CallToolResult> {
     this.#begin();
-    return await this.#outcome.promise;
+    return this.#outcome.promise;
   }
 
   async cancel(): Promise<void> {
@@ -191,7 +193,8 @@ export class FollowedTask implements TaskRun, WatchedRun {
   }
 
   hurry(withinMs: number): void {
-    this.#wake?.(withinMs);
+    if (this.#wake === undefined) this.#soon = Math.min(this.#soon, withinMs);
+    else this.#wake(withinMs);
   }
 
   #seed(seed: { task: WireTask; pollHint: unknown } | undefined): void {
@@ -216,8 +219,9 @@ export class FollowedTask implements TaskRun, WatchedRun {
 
   async #follow(first: number): Promise<void> {
     for (let wait = first, failures = 0; ;) {
-      await this.#pause(wait);
+      await this.#pause(Math.min(wait, this.#soon));
       if (this.#ended !== undefined) return;
+      this.#soon = Number.POSITIVE_INFINITY;
       try {
         const pushes = this.#pushes;
         const answer = await this.#request("tasks/get", { taskId: this.taskId });

@@ -215,7 +215,7 @@ function declare(client: Client, input: InputHandlers): void {
   client.registerCapabilities({ ...capabilitiesOf(input), extensions: { [tasksExtension]: {} } });
   const free = (method: string) => {
     try {
-      client.assertCanSetRequestHandler(method as "roots/list");
+      client.assertCanSetRequestHandler(method);
       return true;
     } catch {
       return false;

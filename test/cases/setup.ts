@@ -8,6 +8,9 @@ import { capabilitiesKey } from "../../src/protocol/capabilities.ts";
 import { startFixture, type Fixture } from "../fixture/start.ts";
 import { everything, wire, type Fields, type Wire, type WireOptions } from "../wire/client.ts";
 
+// Tests that run side by side hold more servers than Node expects listeners for the end of a process.
+process.setMaxListeners(100);
+
 const root = fileURLToPath(new URL("../../", import.meta.url));
 
 /** What `node` is started with to run a program of the test folder unbuilt. */

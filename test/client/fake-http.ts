@@ -42,7 +42,7 @@ const discovered = (extensions: object) => ({
 
 export async function fakeServer(script: Script, extensions: object = { [tasksExtension]: {} }): Promise<FakeServer> {
   const seen: Seen[] = [];
-  const server = createServer(async (request, response) => {
+  const serve = async (request: IncomingMessage, response: ServerResponse) => {
     let body = "";
     for await (const chunk of request) body += String(chunk);
     const message = body === "" ? {} : JSON.parse(body);
@@ -55,7 +55,10 @@ export async function fakeServer(script: Script, extensions: object = { [tasksEx
       reset: () => request.socket.resetAndDestroy(),
       raw: response,
     };
-    if (message.method === "server/discover") return void reply.result(discovered(extensions));
+    if (message.method === "server/discover") {
+      reply.result(discovered(extensions));
+      return;
+    }
     if (message.id === undefined) {
       seen.push({
         method: message.method,
@@ -64,7 +67,8 @@ export async function fakeServer(script: Script, extensions: object = { [tasksEx
         headers: request.headers,
         at: Date.now(),
       });
-      return void response.writeHead(202).end();
+      response.writeHead(202).end();
+      return;
     }
     const one = {
       method: message.method,
@@ -75,7 +79,8 @@ export async function fakeServer(script: Script, extensions: object = { [tasksEx
     };
     seen.push(one);
     script(one, reply);
-  });
+  };
+  const server = createServer((request, response) => void serve(request, response));
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
   const { port } = server.address() as AddressInfo;
   return {

@@ -4,7 +4,7 @@ import { ack, asking, completed, created, form, text } from "./wire.ts";
 
 const send = (message: object) => process.stdout.write(`${JSON.stringify({ jsonrpc: "2.0", ...message })}\n`);
 const log: string[] = [];
-let answer: unknown;
+let answer: string | undefined;
 
 const call: Record<string, (id: unknown) => void> = {
   plain: (id) => send({ id, result: { resultType: "complete", ...text("plain") } }),
@@ -33,7 +33,7 @@ createInterface({ input: process.stdin }).on("line", (line) => {
   log.push(method === "tools/call" ? `${method} ${params.name}` : `${method} ${params.taskId ?? ""}`.trim());
   if (method === "tools/call") call[params.name]?.(id);
   else if (method === "tasks/get")
-    send({ id, result: answer === undefined ? asking({ who: form("Who?") }) : completed(String(answer)) });
+    send({ id, result: answer === undefined ? asking({ who: form("Who?") }) : completed(answer) });
   else if (method === "tasks/update") {
     answer = params.inputResponses.who.content.name;
     send({ id, result: ack });

@@ -172,9 +172,9 @@ describe.each(transports)("input over %s", (name, wire) => {
   verifies("input:as-direct", "a question within a task has the form of a direct request", async () => {
     const { task } = await asking(wire, "multi_input");
     for (const request of Object.values(task.inputRequests ?? {})) {
-      expect(Object.keys(request).sort()).toEqual(["method", "params"]);
+      expect(Object.keys(request).toSorted()).toEqual(["method", "params"]);
       expect(request.method).toBe("elicitation/create");
-      expect(Object.keys(request.params ?? {}).sort()).toEqual(["message", "mode", "requestedSchema"]);
+      expect(Object.keys(request.params ?? {}).toSorted()).toEqual(["message", "mode", "requestedSchema"]);
       expect(request.params).toMatchObject({ mode: "form", requestedSchema: { type: "object" } });
     }
   });

@@ -1,5 +1,11 @@
-import { createServer, request as forward, type IncomingHttpHeaders } from "node:http";
 import { once } from "node:events";
+import {
+  createServer,
+  request as forward,
+  type IncomingHttpHeaders,
+  type IncomingMessage,
+  type ServerResponse,
+} from "node:http";
 import type { AddressInfo } from "node:net";
 
 /** A message that a client sent, as it left. */
@@ -20,12 +26,12 @@ export interface Proxy extends AsyncDisposable {
 /** Passes everything on to a server and back, unchanged. */
 export async function captureProxy(target: string): Promise<Proxy> {
   const captured: Captured[] = [];
-  const server = createServer(async (incoming, outgoing) => {
+  async function pass(incoming: IncomingMessage, outgoing: ServerResponse): Promise<void> {
     const chunks: Buffer[] = [];
     for await (const chunk of incoming) chunks.push(chunk as Buffer);
     const body = Buffer.concat(chunks);
     if (body.length > 0) {
-      const { method, id, params = {} } = JSON.parse(body.toString()) as Captured;
+      const { method, id, params } = JSON.parse(body.toString()) as Captured;
       captured.push({ method, id, params, headers: incoming.headers });
     }
     const { host: _, ...headers } = incoming.headers;
@@ -37,7 +43,8 @@ export async function captureProxy(target: string): Promise<Proxy> {
     onward.on("error", () => outgoing.destroy());
     outgoing.on("close", () => onward.destroy());
     onward.end(body);
-  });
+  }
+  const server = createServer((incoming, outgoing) => void pass(incoming, outgoing));
   server.listen(0, "127.0.0.1");
   await once(server, "listening");
   return {

@@ -23,7 +23,7 @@ const common = [
 const payload = (task: object) =>
   Object.keys(task)
     .filter((name) => name !== "_meta" && !common.includes(name))
-    .sort();
+    .toSorted();
 
 describe.each(transports)("reading over %s", (name, wire) => {
   verifies(["get:working", "get:complete"], "a working task is a task and nothing more", async () => {
