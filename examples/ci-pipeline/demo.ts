@@ -66,10 +66,11 @@ async function demo(): Promise<void> {
     { name: "run_pipeline" },
     { onUpdate: ({ statusMessage }) => statusMessage && screen.stage(statusMessage), deadline: "55s" },
   );
-  await Promise.all([crashed, client.close()]);
+  await client.close();
   screen.close();
 
   assert.notEqual(result.isError, true, JSON.stringify(result.content));
+  await crashed;
   const { file, size, sha256, durations } = result.structuredContent as {
     file: string;
     size: number;

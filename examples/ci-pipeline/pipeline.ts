@@ -20,7 +20,7 @@ export interface PipelineOptions {
 const stages = [
   { name: "types", args: ["run", "-s", "types"] },
   { name: "lint", args: ["run", "-s", "lint"] },
-  { name: "test", args: ["test", "--", "test/worker"] },
+  { name: "test", args: ["test", "--", "test/protocol"] },
   { name: "pack", args: ["pack", "--pack-destination", "packed"] },
 ];
 
@@ -96,7 +96,7 @@ async function checkOut(repository: string, ref: string, folder: string, signal:
 }
 
 async function inspect(packed: string): Promise<{ name: string; size: number; sha256: string }> {
-  const [name] = (await readdir(packed)).filter((file) => file.endsWith(".tgz"));
+  const name = (await readdir(packed)).find((file) => file.endsWith(".tgz"));
   if (name === undefined) throw new Error("npm pack made no tarball");
   const bytes = await readFile(path.join(packed, name));
   return { name, size: bytes.length, sha256: createHash("sha256").update(bytes).digest("hex") };

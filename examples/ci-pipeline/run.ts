@@ -2,10 +2,10 @@ import { spawn } from "node:child_process";
 import { stripVTControlCharacters } from "node:util";
 
 /**
- * Reads from us until we close the pipe or die, however suddenly, and then kills the command's whole process group:
- * a killed server leaves no compiler running.
+ * A watchdog in the command's process group: it reads from us until we close the pipe or die, however suddenly, and
+ * then kills the group. So even a killed server leaves no compiler running.
  */
-const leash = '(read -r _; kill -KILL 0) <&0 >/dev/null 2>&1 & exec "$@" </dev/null';
+const leash = 'exec 3<&0 </dev/null; (read -r _ <&3; kill -KILL 0) >/dev/null 2>&1 & exec "$@" 3<&-';
 
 /** Runs a command in a process group of its own and resolves with its output. Throws when it fails or is aborted. */
 export async function run(

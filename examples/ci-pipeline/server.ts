@@ -35,10 +35,10 @@ await tasks.work({ concurrency: 2 });
 console.log(`Listening on ${url}`);
 console.log(`Add it to a host:  claude mcp add --transport http ci ${url}`);
 
-for (const signal of ["SIGINT", "SIGTERM"] as const) {
-  process.once(signal, async () => {
-    await tasks.close();
-    await store[Symbol.asyncDispose]();
-    process.exit();
-  });
+async function stop(): Promise<void> {
+  await tasks.close();
+  await store[Symbol.asyncDispose]();
+  process.exit();
 }
+process.once("SIGINT", () => void stop());
+process.once("SIGTERM", () => void stop());

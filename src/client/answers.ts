@@ -17,7 +17,7 @@ export interface AnswersOptions {
   readonly input: InputHandlers;
   /** Sends one answer; resolves once it is acknowledged. */
   readonly send: (key: string, answer: InputResponse) => Promise<void>;
-  /** An answer went out: the task's state has changed. */
+  /** An answer went out, or was to: the task should be looked at soon. */
   readonly onSent: () => void;
   /** Somebody must be told, but the task can go on. */
   readonly onError: (error: unknown) => void;
@@ -40,7 +40,7 @@ export class Answers {
   /** Takes note of all requests that are outstanding now, and of no others. */
   see(outstanding: InputRequests): void {
     for (const [key, stand] of this.#stands) {
-      if (key in outstanding) continue;
+      if (Object.hasOwn(outstanding, key)) continue;
       // Somebody else answered, or the question was withdrawn.
       if (stand.at === "asking") stand.controller.abort();
       if (stand.at === "asking" || stand.at === "unhandled") this.#stands.delete(key);
@@ -99,7 +99,6 @@ export class Answers {
       });
       this.#stands.set(key, isPassing(cause) ? { at: "lost", answer } : { at: "refused", error, seen: 0 });
       onError(cause);
-      return;
     }
     onSent();
   }

@@ -110,7 +110,7 @@ export class Connection {
   /** Attaches to the client's transport, if that is a new one. Throws `CONNECTION_LOST` where there is none. */
   hook(): void {
     const transport = this.client.transport;
-    if (transport === undefined) throw new TaskError("CONNECTION_LOST", { data: { sent: false } });
+    if (transport === undefined) throw new TaskError("CONNECTION_LOST", { data: { sent: false, closed: true } });
     if (transport === this.#hooked) return;
     this.#hooked = transport;
     this.#flights.clear();

@@ -7,6 +7,8 @@ export interface FailureData {
   readonly status?: number;
   readonly retryAfterMs?: number;
   readonly sent?: boolean;
+  /** Nobody has connected the client, or it was closed: that doesn't pass by itself. */
+  readonly closed?: boolean;
   readonly taskId?: string;
 }
 
@@ -81,7 +83,7 @@ const factsOf = (error: TaskError): FailureData => error.data ?? {};
 
 /** Whether the same request may well succeed a little later. */
 export function isPassing(error: TaskError): boolean {
-  if (error.code === "CONNECTION_LOST") return true;
+  if (error.code === "CONNECTION_LOST") return factsOf(error).closed !== true;
   if (error.code === "CALL_FAILED") return error.rpc === -32603;
   const { status = 0 } = factsOf(error);
   return error.code === "REFUSED" && (status === 408 || status === 425 || status === 429 || status >= 500);

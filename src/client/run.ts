@@ -23,7 +23,10 @@ export interface FollowOptions {
   readonly signal?: AbortSignal;
   /** What an abort means: `"cancel"`, the default, asks the server to stop the task; `"detach"` lets it go on. */
   readonly onAbort?: "cancel" | "detach";
-  /** How long to wait at most. It ends the waiting with `DEADLINE_PASSED`, never the task. */
+  /**
+   * How long to wait at most. It ends the waiting with `DEADLINE_PASSED`, never the task; with `MAY_HAVE_STARTED` while
+   * the server has not said whether there is a task.
+   */
   readonly deadline?: Duration;
 }
 
@@ -35,7 +38,7 @@ export interface TaskRun extends AsyncIterable<TaskSnapshot> {
    * The tool's result, a tool's own error (`isError`) included. Rejects with a {@link TaskError}: `TASK_FAILED` with
    * the server's code, message and data; `CANCELLED`, `DEADLINE_PASSED`, `DETACHED`; `TASK_NOT_FOUND`,
    * `TASK_EXPIRED`, `INPUT_FAILED`, `REFUSED`, `EXTENSION_REQUIRED`, `INVALID_RESPONSE`, each with `data.taskId`.
-   * Polls that fail in passing are repeated and end nothing.
+   * Polls that fail in passing are repeated and end nothing; `CONNECTION_LOST` is a client that has been closed.
    */
   result(): Promise<CallToolResult>;
   /** Asks the server to stop the task and settles this run as `CANCELLED` now; rejects if the server can't be told. */
@@ -55,6 +58,8 @@ export interface RunHost {
     signal: AbortSignal,
   ): Promise<unknown>;
   cancel(taskId: string): Promise<void>;
+  /** There is nothing to come back for: the task is over, or the server doesn't know it. */
+  forget(taskId: string): void;
   /** Has changes of this task pushed, if the server does that; the returned function ends it. */
   watch(run: WatchedRun): () => void;
 }
@@ -66,6 +71,8 @@ export interface WatchedRun {
   accept(report: Report): void;
   /** Looks at the task within so many milliseconds, if that isn't sooner anyway. */
   hurry(withinMs: number): void;
+  /** Ends the waiting. */
+  detach(): void;
   /** Whether changes are being pushed now: then polling is only the safety net. */
   pushed: boolean;
 }
@@ -155,6 +162,7 @@ export class FollowedTask implements TaskRun, WatchedRun {
     if (this.#ended?.how === "over") return;
     this.#end({ how: "over" }, new TaskError("CANCELLED", { data: { taskId: this.taskId } }));
     this.#ended = { how: "over" };
+    this.#host.forget(this.taskId);
     await this.#host.cancel(this.taskId);
   }
 
@@ -236,7 +244,8 @@ export class FollowedTask implements TaskRun, WatchedRun {
         if (this.#ttlIsOver())
           return this.#fail(new TaskError("TASK_EXPIRED", { data: { taskId: this.taskId }, cause: error }));
         failures += 1;
-        wait = askedToWait(error) ?? backoff(failures, interval(this.#pollHint));
+        const asked = askedToWait(error);
+        wait = asked === undefined ? backoff(failures, interval(this.#pollHint)) : interval(asked);
       }
     }
   }
@@ -335,6 +344,8 @@ export class FollowedTask implements TaskRun, WatchedRun {
     this.#ended = ended;
     this.#stopDeadline();
     this.#stopWatching();
+    const gone = outcome instanceof TaskError && ["TASK_NOT_FOUND", "TASK_EXPIRED"].includes(outcome.code);
+    if (ended.how === "over" || gone) this.#host.forget(this.taskId);
     this.#options.signal?.removeEventListener("abort", this.#onAbort);
     this.#answers.stop();
     for (const controller of this.#inFlight) controller.abort();

@@ -16,14 +16,17 @@ import { callError, isPassing, taskError, visibleTask } from "./failures.ts";
 import { patientFetch } from "./http.ts";
 import { type InputHandlers, ask, askerFor, capabilitiesOf } from "./input.ts";
 import { Listener } from "./listen.ts";
+import type { TaskLog } from "./log.ts";
 import { backoff, defaultInterval } from "./pace.ts";
 import { type CallReply, readCall } from "./replies.ts";
-import { FollowedTask, type FollowOptions, type RunHost, type TaskRun, finishedRun } from "./run.ts";
+import { FollowedTask, type FollowOptions, type RunHost, type TaskRun, type WatchedRun, finishedRun } from "./run.ts";
 
 /** What a {@link TaskClient} may be told. */
 export interface TaskClientOptions {
   /** Who answers what tools ask, before and during a task. What has no handler is not declared. */
   readonly input?: InputHandlers;
+  /** Where to remember the tasks that are waited for, for {@link TaskClient.resumeAll} after a crash. */
+  readonly log?: TaskLog;
   /** How long a `tools/call` may stay unanswered before it counts as lost. Default 5 minutes. */
   readonly callTimeout?: Duration;
   /** How long one `tasks/*` request may stay unanswered before it is repeated. Default 30 seconds. */
@@ -54,14 +57,17 @@ export class TaskClient {
   readonly client: Client;
   readonly #connection: Connection;
   readonly #host: RunHost;
+  readonly #log: TaskLog | undefined;
+  readonly #followed = new Set<WatchedRun>();
   readonly #callTimeoutMs: number;
   readonly #pollTimeoutMs: number;
   readonly #versionNegotiation: VersionNegotiationOptions;
 
   constructor(client: Client, options: TaskClientOptions = {}) {
-    const { input = {}, clock = systemClock, onError = () => {}, listen = true } = options;
+    const { input = {}, clock = systemClock, onError = () => {}, listen = true, log } = options;
     const { callTimeout = "5m", pollTimeout = "30s", versionNegotiation = { mode: "auto" } } = options;
     this.client = client;
+    this.#log = log;
     this.#callTimeoutMs = milliseconds(callTimeout);
     this.#pollTimeoutMs = milliseconds(pollTimeout);
     this.#versionNegotiation = versionNegotiation;
@@ -74,7 +80,15 @@ export class TaskClient {
       send: (method, params, signal) =>
         this.#connection.task(method, params, { signal, timeoutMs: this.#pollTimeoutMs }),
       cancel: (taskId) => this.cancel(taskId),
-      watch: (run) => listener?.watch(run) ?? (() => {}),
+      forget: (taskId) => void log?.remove(taskId).catch(onError),
+      watch: (run) => {
+        const stop = listener?.watch(run);
+        this.#followed.add(run);
+        return () => {
+          this.#followed.delete(run);
+          stop?.();
+        };
+      },
     };
     if (client.transport === undefined) declare(client, input);
   }
@@ -94,8 +108,9 @@ export class TaskClient {
     return this;
   }
 
-  /** Closes the SDK's client. Tasks go on; runs keep trying until their deadline, or until it is connected again. */
+  /** Detaches from all tasks, which go on, and closes the SDK's client. */
   async close(): Promise<void> {
+    for (const run of this.#followed) run.detach();
     await this.client.close();
   }
 
@@ -110,18 +125,28 @@ export class TaskClient {
 
   /** Calls a tool and returns as soon as the server has its result or a task for it. Throws as {@link callTool}. */
   async start(call: ToolCall, options: FollowOptions = {}): Promise<TaskRun> {
-    const { clock } = this.#host;
+    const { clock, onError } = this.#host;
     const startedAt = clock.now();
     const reply = await this.#call(call, options);
     if (reply.kind === "result") return finishedRun(reply.result);
     const { deadline } = options;
-    const left = deadline && { deadline: Math.max(0, milliseconds(deadline) - (clock.now() - startedAt)) };
-    return new FollowedTask(this.#host, reply.task.taskId, reply, { ...options, ...left });
+    const { taskId } = reply.task;
+    // A log that fails must not cost the caller the task.
+    await this.#log?.add({ taskId, tool: call.name, startedAt }).catch(onError);
+    const passed = clock.now() - startedAt;
+    const left = deadline === undefined ? {} : { deadline: Math.max(0, milliseconds(deadline) - passed) };
+    return new FollowedTask(this.#host, taskId, reply, { ...options, ...left });
   }
 
   /** Follows a task that was started earlier, by this process or another. Says nothing about whether it exists. */
   resume(taskId: string, options: FollowOptions = {}): TaskRun {
     return new FollowedTask(this.#host, taskId, undefined, options);
+  }
+
+  /** Follows every task of the log: those that were waited for when this or another process ended. */
+  async resumeAll(options: FollowOptions = {}): Promise<TaskRun[]> {
+    const tasks = (await this.#log?.list()) ?? [];
+    return tasks.map(({ taskId }) => this.resume(taskId, options));
   }
 
   /**

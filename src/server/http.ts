@@ -10,7 +10,6 @@ import {
   localhostAllowedHostnames,
   localhostAllowedOrigins,
   originValidationResponse,
-  readRequestBody,
   type AuthInfo,
   type JSONRPCRequest,
   type McpServerFactory,
@@ -18,6 +17,7 @@ import {
 } from "@modelcontextprotocol/server";
 import { TaskError, type RpcError } from "../errors.ts";
 import { capabilitiesKey, readCapabilities } from "../protocol/capabilities.ts";
+import { readText } from "./body.ts";
 import { streamLimits } from "./listen.ts";
 import { answerTo, wantedTasks, type Params } from "./methods.ts";
 import { taskServers, type ServerParts } from "./server.ts";
@@ -244,10 +244,12 @@ function stoppable(handle: (incoming: IncomingMessage, outgoing: ServerResponse)
 async function readBody(request: Request, maxBytes: number): Promise<unknown> {
   let text: string;
   try {
-    const read = await readRequestBody(request, maxBytes);
-    if (read.tooLarge) {
+    const read = await readText(request, maxBytes);
+    if ("tooLarge" in read) {
       const { code, message } = new TaskError("TOO_LARGE", { detail: `It may have ${maxBytes} bytes.` }).toRpc();
-      return failure(413, { code, message });
+      const refusal = failure(413, { code, message });
+      if (read.cut) refusal.headers.set("connection", "close");
+      return refusal;
     }
     ({ text } = read);
   } catch {

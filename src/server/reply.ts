@@ -110,7 +110,8 @@ async function hold(engine: Engine, task: Task, { signal, canAsk }: Call): Promi
       return toolError("CANCELLED");
     case "input_required":
       await engine.cancel(task.id, task.owner);
-      return toolError("INPUT_NEEDS_TASK");
+      // What can't go on without a task is refused for want of the extension, in the protocol that has it.
+      return canAsk ? refusal("EXTENSION_REQUIRED", tasksRequired) : toolError("INPUT_NEEDS_TASK");
     case "working":
       throw new TaskError("INTERNAL");
   }

@@ -380,3 +380,16 @@ function setImmediateTarget(): EventTarget {
   setImmediate(() => target.dispatchEvent(new Event("now")));
   return target;
 }
+
+test("closing the client detaches from its tasks, and a connection that was closed is not waited for", async () => {
+  await using server = await fakeServer(polled([says(working())]));
+  const tasks = await connected(server);
+  const run = await tasks.start({ name: "x" });
+  const result = run.result();
+  await tasks.close();
+  await expect(result).rejects.toMatchObject({ code: "DETACHED", data: { taskId: "task-1" } });
+  await expect(tasks.resume("task-1").result()).rejects.toMatchObject({
+    code: "CONNECTION_LOST",
+    data: { taskId: "task-1" },
+  });
+});

@@ -82,15 +82,16 @@ test("a held call ends with the JSON-RPC error of its task", async () => {
   expect((await answer).body.error).toEqual(error);
 });
 
-test("a held call whose task asks for input is a tool error, and the task is cancelled", async () => {
+test("a held call whose task asks for input is refused for want of the extension, and the task is cancelled", async () => {
   await using served = await open();
   const answer = served.call("tools/call", { name: "typed" }, undeclared);
   const claim = await eventually(() => served.claim().catch(() => undefined));
   const waits = { inputs: [{ key: "ok", request: question("Sure?") }], events: [], timers: [] };
   await served.engine.attempts.park(claim, waits, false);
-  expect((await answer).body.result).toMatchObject({
-    isError: true,
-    content: [{ text: expect.stringContaining("declares the tasks extension") }],
+  const extensions = { "io.modelcontextprotocol/tasks": {} };
+  expect(await answer).toMatchObject({
+    status: 400,
+    body: { error: { code: -32021, data: { requiredCapabilities: { extensions } } } },
   });
   expect((await served.engine.read(claim.taskId, "")).status).toBe("cancelled");
 });

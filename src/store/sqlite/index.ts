@@ -6,7 +6,7 @@ import * as attempts from "./attempts.ts";
 import { claim, nextDue } from "./claim.ts";
 import { createHints } from "./hints.ts";
 import { createLivenessCheck, holderName } from "./holders.ts";
-import { openDatabase } from "./open.ts";
+import { checkInPlace, openDatabase } from "./open.ts";
 import { prepareStatements } from "./statements.ts";
 import { sweep } from "./sweep.ts";
 import * as tasks from "./tasks.ts";
@@ -30,7 +30,7 @@ export function sqlite(file: string, options: SqliteOptions = {}): TaskStore {
   const db = openDatabase(file);
   const sql = prepare(db);
   const hints = createHints(sql);
-  const { write, read, close } = createWrites(db, sql, { clock, busyMs }, hints.committed);
+  const { write, read, close } = createWrites(db, sql, { clock, busyMs, check: checkInPlace(file) }, hints.committed);
   const findDead = createLivenessCheck();
   const now = () => Math.trunc(clock.now());
   let closing: Promise<void> | null = null;

@@ -1,4 +1,5 @@
-import { closeSync, openSync, readdirSync, readFileSync } from "node:fs";
+import { closeSync, openSync, readdirSync, readFileSync, statSync } from "node:fs";
+import { resolve } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { TaskError } from "../../errors.ts";
 import { isBusy } from "./failures.ts";
@@ -24,6 +25,24 @@ export function openDatabase(file: string): DatabaseSync {
     if (thrown instanceof TaskError) throw thrown;
     throw new TaskError(isBusy(thrown) ? "STORE_BUSY" : "STORE_UNREADABLE", { cause: thrown });
   }
+}
+
+/**
+ * A check to make before each use of a database: throws `STORE_UNAVAILABLE` once its path leads to another file, or to
+ * none. SQLite would go on with the file it has open, and acknowledge what no restart finds again.
+ */
+export function checkInPlace(file: string): () => void {
+  if (file === ":memory:") return () => {};
+  const path = resolve(file);
+  const identity = () => {
+    const found = statSync(path, { bigint: true, throwIfNoEntry: false });
+    return found === undefined ? null : `${found.dev} ${found.ino}`;
+  };
+  const opened = identity();
+  return () => {
+    if (identity() !== opened)
+      throw new TaskError("STORE_UNAVAILABLE", { cause: new Error("The file was moved, removed or replaced.") });
+  };
 }
 
 /** Makes the file readable to its owner only; SQLite gives its -wal and -shm the same mode. */

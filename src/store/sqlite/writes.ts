@@ -29,6 +29,13 @@ export interface Writes {
   close(): Promise<void>;
 }
 
+/** `busyMs`: how long to try again while another process is in the way. `check` throws when the file can't be used. */
+export interface WritesOptions {
+  readonly clock: Clock;
+  readonly busyMs: number;
+  readonly check: () => void;
+}
+
 interface Job {
   run(tx: Transaction): void;
   resolve(): void;
@@ -47,7 +54,7 @@ const jitter = () => new Promise<void>((resolve) => setTimeout(resolve, 1 + Math
 export function createWrites(
   db: DatabaseSync,
   sql: Statements,
-  { clock, busyMs }: { readonly clock: Clock; readonly busyMs: number },
+  { clock, busyMs, check }: WritesOptions,
   committed: (what: Committed) => void,
 ): Writes {
   let waiting: Job[] = [];
@@ -71,6 +78,7 @@ export function createWrites(
   }
 
   function commit(batch: readonly Job[]): Committed {
+    check();
     db.exec("BEGIN IMMEDIATE");
     try {
       const from = Number(sql.lastChange.get()?.last);
@@ -125,6 +133,7 @@ export function createWrites(
     async read(look) {
       try {
         if (closed) throw new TaskError("STORE_CLOSED");
+        check();
         return await persist(look, busyMs);
       } catch (thrown) {
         throw storeError(thrown);
