@@ -1,58 +1,43 @@
 /** Runs the pipeline, kills its server half-way, starts it again, and checks that nothing was lost or done twice. */
 import assert from "node:assert/strict";
-import { spawn, type ChildProcess } from "node:child_process";
 import { createHash } from "node:crypto";
-import { once } from "node:events";
-import { mkdtemp, readFile, rm } from "node:fs/promises";
+import { mkdtempSync, rmSync } from "node:fs";
+import { readFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
-import { createInterface } from "node:readline";
-import { fileURLToPath } from "node:url";
+import { setTimeout as pause } from "node:timers/promises";
 import { Client } from "@modelcontextprotocol/client";
 import { TaskClient } from "mcp-tasks/client";
+import type { Released } from "./pipeline.ts";
 import { createScreen } from "./screen.ts";
+import { startServer, type ServerProcess } from "./start.ts";
 
 /** The stage in whose midst the server dies. */
 const fatalStage = "lint";
-const serverFile = fileURLToPath(new URL("server.ts", import.meta.url));
 
-const data = await mkdtemp(path.join(tmpdir(), "ci-pipeline-"));
+const data = mkdtempSync(path.join(tmpdir(), "ci-pipeline-"));
+process.once("exit", () => rmSync(data, { recursive: true, force: true }));
+const args = ["--data", data, ...process.argv.slice(2)];
 const screen = createScreen(process.stdout);
 /** How often each stage ran, over both lives of the server. */
 const runs = new Map<string, number>();
-let server: ChildProcess | undefined;
+let server: ServerProcess;
+let restarted: Promise<void> | undefined;
 
-/** Starts the server and resolves with its URL. It tells on standard output which stages it runs. */
-async function startServer(port: string): Promise<string> {
-  const args = ["--port", port, "--data", data, ...process.argv.slice(2)];
-  const child = spawn(process.execPath, [...process.execArgv, serverFile, ...args], {
-    stdio: ["ignore", "pipe", "inherit"],
-  });
-  server = child;
-  const url = Promise.withResolvers<string>();
-  child.once("exit", () => url.reject(new Error("The server did not start")));
-  createInterface(child.stdout).on("line", (line) => {
-    const [, stage] = /^running (.+)$/.exec(line) ?? [];
-    if (stage !== undefined) ran(stage);
-    const [, address] = /^Listening on (.+)$/.exec(line) ?? [];
-    if (address !== undefined) url.resolve(address);
-  });
-  return url.promise;
-}
-
+/** Called by the server's word that it runs a stage. */
 function ran(stage: string): void {
   runs.set(stage, (runs.get(stage) ?? 0) + 1);
-  if (stage === fatalStage && runs.get(stage) === 1) setTimeout(() => server?.kill("SIGKILL"), 300);
+  if (stage === fatalStage) restarted ??= crash();
 }
 
-async function demo(): Promise<void> {
-  const url = await startServer("0");
-  screen.say(`The server runs at ${url}`);
-  const crashed = once(server!, "exit").then(async () => {
-    screen.say(`  ✗ the server was killed while it ran ${fatalStage}; starting it again`);
-    await startServer(new URL(url).port);
-  });
+async function crash(): Promise<void> {
+  await pause(300);
+  await server.stop("SIGKILL");
+  screen.say(`  ✗ the server was killed while it ran ${fatalStage}; starting it again`);
+  server = await startServer(["--port", new URL(server.url).port, ...args], ran);
+}
 
+async function demo(): Promise<Released> {
   const client = new TaskClient(new Client({ name: "ci-demo", version: "1.0.0" }), {
     input: {
       elicit({ message }) {
@@ -61,40 +46,39 @@ async function demo(): Promise<void> {
       },
     },
   });
-  await client.connect(url);
+  await client.connect(server.url);
   const result = await client.callTool(
     { name: "run_pipeline" },
-    { onUpdate: ({ statusMessage }) => statusMessage && screen.stage(statusMessage), deadline: "55s" },
+    { onUpdate: ({ statusMessage }) => statusMessage && screen.stage(statusMessage), deadline: "3m" },
   );
   await client.close();
-  screen.close();
+  if (result.isError === true) throw new Error(result.content.map((part) => ("text" in part ? part.text : "")).join());
+  return result.structuredContent as Released;
+}
 
-  assert.notEqual(result.isError, true, JSON.stringify(result.content));
-  await crashed;
-  const { file, size, sha256, durations } = result.structuredContent as {
-    file: string;
-    size: number;
-    sha256: string;
-    durations: Record<string, number>;
-  };
+async function check({ file, size, sha256, durations }: Released): Promise<void> {
+  assert.ok(restarted, "the server was never killed");
+  await restarted;
   const bytes = await readFile(file);
   assert.equal(bytes.length, size, "the tarball has another size than the result says");
   assert.equal(createHash("sha256").update(bytes).digest("hex"), sha256, "the tarball's checksum is wrong");
   for (const stage of Object.keys(durations))
     assert.equal(runs.get(stage), stage === fatalStage ? 2 : 1, `${stage} ran ${runs.get(stage)} times`);
-  const counts = [...runs].map(([stage, count]) => `${stage} ${count}×`).join(", ");
-  console.log(`Published ${file}\n  ${size} bytes, sha256 ${sha256}\n  stages that ran: ${counts}`);
 }
 
-process.once("SIGINT", () => process.exit(130));
-process.once("exit", () => server?.kill("SIGKILL"));
+for (const signal of ["SIGINT", "SIGTERM"]) process.once(signal, () => process.exit(1));
+server = await startServer(["--port", "0", ...args], ran);
 try {
-  await demo();
+  screen.say(`The server runs at ${server.url}`);
+  const released = await demo();
+  screen.close("✓");
+  await check(released);
+  console.log(`Published ${released.file}\n  ${released.size} bytes, sha256 ${released.sha256}`);
+  console.log(`Stages that ran: ${[...runs].map(([stage, count]) => `${stage} ${count}×`).join(", ")}`);
 } catch (error) {
+  screen.close("✗");
   console.error(`The demo failed: ${(error as Error).message}`);
   process.exitCode = 1;
 } finally {
-  screen.close();
-  if (server?.exitCode === null && server.kill("SIGTERM")) await once(server, "exit");
-  await rm(data, { recursive: true, force: true });
+  await server.stop("SIGTERM");
 }

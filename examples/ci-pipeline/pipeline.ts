@@ -38,6 +38,8 @@ const outputSchema = z.object({
   durations: z.record(z.string(), z.number()).describe("Milliseconds of each stage"),
 });
 
+export type Released = z.infer<typeof outputSchema>;
+
 /** Checks, tests and packs a project, asks, and publishes. Each stage is a step: what is done stays done. */
 export const pipelineTool = ({ repository, work, publishTo, started }: PipelineOptions) =>
   taskTool({
@@ -74,7 +76,7 @@ export const pipelineTool = ({ repository, work, publishTo, started }: PipelineO
       const file = path.join(publishTo, name);
       await stage("publish", () => copyFile(path.join(packed, name), file));
       await rm(folder, { recursive: true, force: true });
-      const released = { file, size, sha256, durations };
+      const released: Released = { file, size, sha256, durations };
       return { content: [{ type: "text", text: `Published ${file}` }], structuredContent: released };
     },
   });

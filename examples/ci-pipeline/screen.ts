@@ -6,9 +6,9 @@ export function createScreen(output: NodeJS.WriteStream) {
   const rewrite = (line: string) => output.write(`\r\u001b[K${line}`);
   const timer = output.isTTY ? setInterval(() => stage && rewrite(`  … ${stage}  ${seconds()}`), 100) : undefined;
 
-  function finish(): void {
+  function finish(mark: "✓" | "✗"): void {
     if (stage !== undefined)
-      (output.isTTY ? rewrite : (line: string) => output.write(line))(`  ✓ ${stage}  ${seconds()}\n`);
+      (output.isTTY ? rewrite : (line: string) => output.write(line))(`  ${mark} ${stage}  ${seconds()}\n`);
     stage = undefined;
   }
 
@@ -16,7 +16,7 @@ export function createScreen(output: NodeJS.WriteStream) {
     /** The stage before is done, and this one begins. */
     stage(name: string): void {
       if (name === stage) return;
-      finish();
+      finish("✓");
       stage = name;
       since = Date.now();
       if (!output.isTTY) output.write(`  … ${name}\n`);
@@ -26,8 +26,8 @@ export function createScreen(output: NodeJS.WriteStream) {
       if (output.isTTY) rewrite("");
       output.write(`${line}\n`);
     },
-    close(): void {
-      finish();
+    close(mark: "✓" | "✗"): void {
+      finish(mark);
       clearInterval(timer);
     },
   };

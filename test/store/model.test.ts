@@ -33,7 +33,7 @@ const recent = <T>(items: readonly T[], n: number, otherwise: T): T => items.at(
 const verb = <V extends Call["verb"], A>(
   name: V,
   given: fc.Arbitrary<A>,
-  args: (given: A, made: Made) => Extract<Call, { verb: V }>["args"],
+  args: (given: A, made: Made) => Parameters<TaskStore[V]>,
 ): fc.Arbitrary<Verb> => given.map((value) => (made) => ({ verb: name, args: args(value, made) }) as Call);
 
 /** A verb of the client side, now and then by a stranger. */
@@ -45,7 +45,7 @@ const idOf = ({ n, stranger }: { n: number; stranger: boolean }, made: Made): [i
 const ofAttempt = <V extends Call["verb"], A>(
   name: V,
   given: fc.Arbitrary<A>,
-  args: (attempt: Attempt, given: A) => Extract<Call, { verb: V }>["args"],
+  args: (attempt: Attempt, given: A) => Parameters<TaskStore[V]>,
 ) =>
   verb<V, [number, A]>(name, fc.tuple(fc.constantFrom(0, 0, 0, 1, 2), given), ([n, value], made) =>
     args(recent(made.attempts, n, unknown), value),

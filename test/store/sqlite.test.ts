@@ -219,8 +219,9 @@ describe("changes of other processes", () => {
     const heard = new Set<string | null>();
     here.watch((id) => heard.add(id));
     for (let n = 0; n < 20; n++) {
-      // Own changes in between must not hide the others'.
-      const [own, other] = await Promise.all([create(here), create(there)]);
+      // An own change that comes right after another's must not hide it.
+      const other = await create(there);
+      const own = await create(here);
       await eventually(async () => (heard.has(own.id) && heard.has(other.id)) || undefined);
     }
   });

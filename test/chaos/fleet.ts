@@ -1,0 +1,139 @@
+import { spawn, type ChildProcess } from "node:child_process";
+import { createInterface } from "node:readline";
+import { fileURLToPath } from "node:url";
+import type { ProcessSettings } from "./process.ts";
+
+const program = fileURLToPath(new URL("process.ts", import.meta.url));
+
+/** A place where a process runs: when one ends, the next one starts. */
+export interface Post {
+  /** Where it listens, or null while it doesn't. */
+  url(): string | null;
+  kill(): void;
+  /** Stops it in its tracks for so many milliseconds. */
+  freeze(ms: number): void;
+  /** Tells it to end in good order. */
+  drain(): void;
+}
+
+export interface Fleet extends AsyncDisposable {
+  readonly workers: readonly Post[];
+  readonly front: Post;
+  readonly counts: { kills: number; stops: number; drains: number; restarts: number };
+  /** Resolves when every post has a process that is ready. */
+  ready(): Promise<void>;
+  /** Ends all processes in good order. */
+  close(): Promise<void>;
+}
+
+/** Starts workers and a front end, each in a process group of its own. `complain` is told of ends that nobody caused. */
+export function startFleet(
+  settings: Omit<ProcessSettings, "role">,
+  workers: number,
+  cache: string,
+  complain: (text: string) => void,
+): Fleet {
+  const counts = { kills: 0, stops: 0, drains: 0, restarts: 0 };
+  const living = new Set<ChildProcess>();
+  const killAll = () => {
+    for (const child of living) signal(child, "SIGKILL");
+  };
+  process.once("exit", killAll);
+  let closing = false;
+
+  function post(role: ProcessSettings["role"]) {
+    let child: ChildProcess;
+    let url: string | null = null;
+    let ready = Promise.withResolvers<void>();
+    let ended = Promise.withResolvers<void>();
+    let thaw: NodeJS.Timeout | undefined;
+
+    function start(): void {
+      let said = "";
+      const own = spawn(
+        process.execPath,
+        ["--conditions=mcp-tasks-dev", program, JSON.stringify({ ...settings, role })],
+        { detached: true, stdio: ["pipe", "pipe", "pipe"], env: { ...process.env, NODE_COMPILE_CACHE: cache } },
+      );
+      child = own;
+      living.add(own);
+      own.stdin.on("error", () => {});
+      own.stderr.setEncoding("utf8").on("data", (text: string) => (said += text));
+      createInterface(own.stdout).once("line", (line) => {
+        if (child !== own) return;
+        url = (JSON.parse(line) as { url: string | null }).url;
+        ready.resolve();
+      });
+      own.once("close", (code, killed) => {
+        living.delete(own);
+        clearTimeout(thaw);
+        url = null;
+        if (code !== 0 && killed !== "SIGKILL" && killed !== "SIGTERM") complain(`a ${role} ended with ${code ?? killed}: ${said}`);
+        if (closing) return ended.resolve();
+        counts.restarts += 1;
+        ready = Promise.withResolvers();
+        start();
+      });
+    }
+
+    start();
+    return {
+      url: () => url,
+      ready: () => ready.promise,
+      kill() {
+        counts.kills += 1;
+        signal(child, "SIGKILL");
+      },
+      freeze(ms: number) {
+        const frozen = child;
+        counts.stops += 1;
+        signal(frozen, "SIGSTOP");
+        clearTimeout(thaw);
+        thaw = setTimeout(() => signal(frozen, "SIGCONT"), ms);
+      },
+      drain() {
+        counts.drains += 1;
+        signal(child, "SIGTERM");
+      },
+      async end() {
+        signal(child, "SIGCONT");
+        // One that has only just started doesn't yet know what to do about it.
+        await Promise.race([ready.promise, ended.promise]);
+        signal(child, "SIGTERM");
+        await ended.promise;
+      },
+    };
+  }
+
+  const posts = Array.from({ length: workers }, () => post("worker"));
+  const front = post("front");
+  const all = [...posts, front];
+  return {
+    workers: posts,
+    front,
+    counts,
+    async ready() {
+      await Promise.all(all.map((each) => each.ready()));
+    },
+    async close() {
+      await new Promise((resolve) => setTimeout(resolve, 0));
+      closing = true;
+      await Promise.all(all.map((each) => each.end()));
+    },
+    async [Symbol.asyncDispose]() {
+      closing = true;
+      killAll();
+      process.removeListener("exit", killAll);
+    },
+  };
+}
+
+/** Signals the child's group: it may have gone by itself. */
+function signal({ pid }: ChildProcess, name: NodeJS.Signals): void {
+  if (pid === undefined) return;
+  try {
+    process.kill(-pid, name);
+  } catch {
+    // Gone already.
+  }
+}
