@@ -175,7 +175,8 @@ export function taskTool<I extends z.ZodObject, O extends z.ZodType>(definition:
     support: task.support ?? "optional",
     timeoutMs: task.timeout === undefined ? null : milliseconds(task.timeout),
     keepMs: milliseconds(task.keep ?? "7d"),
-    attempts,
+    // A tool that is tried again when it throws must not be given up for it before.
+    attempts: Math.max(attempts, task.retry?.attempts ?? 1),
     recovery: task.recovery ?? "retry",
     retry: { attempts: task.retry?.attempts ?? 1, backoffMs: milliseconds(task.retry?.backoff ?? "1s") },
     concurrency: task.concurrency ?? null,

@@ -213,7 +213,7 @@ export interface TaskStore extends AsyncDisposable {
   renew(worker: string, attempts: readonly Attempt[], leaseMs: number): Promise<Renewal>;
   /** Records that a step begins. False: the attempt lost its lease. */
   startStep(attempt: Attempt, key: string): Promise<boolean>;
-  /** Records how a step ended; this counts as progress. False: the attempt lost its lease. */
+  /** Records how a step ended; unless it failed, this counts as progress. False: the attempt lost its lease. */
   recordStep(attempt: Attempt, key: string, record: StepRecord): Promise<boolean>;
   /** What is recorded by now, for an attempt that holds its waits. Null: the attempt lost its lease. */
   journal(attempt: Attempt): Promise<Journal | null>;
@@ -228,7 +228,7 @@ export interface TaskStore extends AsyncDisposable {
   finish(attempt: Attempt, outcome: Outcome): Promise<boolean>;
   /**
    * Hands the activation back, to run again after `delayMs`. `spend` counts the attempt and forgets failed steps, so
-   * that the next one tries them again. False: the attempt lost its lease.
+   * that the next one tries them again; the last one fails the task. False: the attempt lost its lease.
    */
   release(attempt: Attempt, options: { readonly delayMs: number; readonly spend: boolean }): Promise<boolean>;
 }

@@ -5,7 +5,7 @@ import type { Claim, Outcome } from "../store/store.ts";
 import type { TaskTool } from "../tool.ts";
 import { createContext } from "./context.ts";
 import { createReporter } from "./report.ts";
-import { failed, outcomeOfReturn, outcomeOfThrow } from "./result.ts";
+import { failed, isToolError, outcomeOfReturn, outcomeOfThrow } from "./result.ts";
 import { backoff } from "./steps.ts";
 import { steadfast } from "./steadfast.ts";
 import { createWaits } from "./waits.ts";
@@ -125,7 +125,7 @@ async function settle(options: AttemptOptions, end: Exclude<End, string>, signal
   if (reason === "LEASE_LOST") return;
   if ("thrown" in end && tool.recovery === "retry") {
     if (reason === "SHUTTING_DOWN") return void (await verbs.release(claim, { delayMs: 0, spend: false }));
-    if (reason === null && claim.attempt < tool.retry.attempts) {
+    if (reason === null && claim.attempt < tool.retry.attempts && isToolError(end.thrown)) {
       return void (await verbs.release(claim, { delayMs: backoff(tool.retry.backoffMs, claim.attempt), spend: true }));
     }
   }

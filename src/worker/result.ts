@@ -77,6 +77,11 @@ export function outcomeOfThrow(thrown: unknown): Outcome {
   return toolError(messageOf(thrown));
 }
 
+/** Whether trying again can help: not after a JSON-RPC error or a person's no, which the handler let through. */
+export function isToolError(thrown: unknown): boolean {
+  return !(thrown instanceof ProtocolError || thrown instanceof TaskError);
+}
+
 /** What a thrown value says, whatever it is. */
 export function messageOf(thrown: unknown): string {
   try {

@@ -61,6 +61,7 @@ export function startDriver({ plans, front, complain }: DriverOptions): Driver {
   const nextPoll = new Map<Driven, number>();
   const chores = new Set<Promise<void>>();
   const waiting = [...plans];
+  const began = Date.now();
   let stopped = false;
   let client: { readonly url: string; readonly wire: Wire } | null = null;
 
@@ -98,7 +99,8 @@ export function startDriver({ plans, front, complain }: DriverOptions): Driver {
 
   async function create(): Promise<void> {
     for (let plan = waiting.shift(); plan !== undefined && !stopped; plan = waiting.shift()) {
-      const { tool, script } = plan;
+      const { tool, script, createAfter } = plan;
+      await pause(Math.max(0, began + createAfter - Date.now()));
       const handle = await insist(() => ask((wire, signal) => wire.call(tool, { script }, { signal })));
       if (handle === null) return;
       if (handle.resultType !== "task") complain(`no task came of ${script.tag}: ${JSON.stringify(handle)}`);
@@ -168,7 +170,9 @@ export function startDriver({ plans, front, complain }: DriverOptions): Driver {
 
   function answerLater(task: Driven, open: readonly string[]): void {
     const { random, script } = task.plan;
-    const unanswered = new Set(flatten(script.operations).flatMap((o) => (o.do === "ask" && !o.answered ? o.keys : [])));
+    const unanswered = new Set(
+      flatten(script.operations).flatMap((o) => (o.do === "ask" && !o.answered ? o.keys : [])),
+    );
     const keys = open.filter((key) => !task.answers.has(key) && !unanswered.has(key));
     if (keys.length === 0) return;
     for (const key of keys) task.answers.set(key, []);

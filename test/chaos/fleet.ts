@@ -45,7 +45,7 @@ export function startFleet(
     let child: ChildProcess;
     let url: string | null = null;
     let ready = Promise.withResolvers<void>();
-    let ended = Promise.withResolvers<void>();
+    const ended = Promise.withResolvers<void>();
     let thaw: NodeJS.Timeout | undefined;
 
     function start(): void {
@@ -68,7 +68,8 @@ export function startFleet(
         living.delete(own);
         clearTimeout(thaw);
         url = null;
-        if (code !== 0 && killed !== "SIGKILL" && killed !== "SIGTERM") complain(`a ${role} ended with ${code ?? killed}: ${said}`);
+        if (code !== 0 && killed !== "SIGKILL" && killed !== "SIGTERM")
+          complain(`a ${role} ended with ${code ?? killed}: ${said}`);
         if (closing) return ended.resolve();
         counts.restarts += 1;
         ready = Promise.withResolvers();

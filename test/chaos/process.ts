@@ -35,7 +35,7 @@ const tasks = createTasks({
   cancelGrace: settings.graceMs,
   liveTasksPerOwner: null,
   onError(error) {
-    append(["error", error.code, `${error.message} ${String((error.cause as Error | undefined)?.stack ?? "")}`]);
+    append(["error", error.code, `${error.message} ${(error.cause as Error | undefined)?.stack ?? ""}`]);
   },
 });
 

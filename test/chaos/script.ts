@@ -31,6 +31,8 @@ export type ToolName = (typeof toolNames)[number];
 export interface Plan {
   readonly tool: ToolName;
   readonly script: Script;
+  /** Milliseconds after the beginning of the round. */
+  readonly createAfter: number;
   /** Milliseconds after the handle came, or null. */
   readonly cancelAfter: number | null;
   /** What the driver decides about this task. */
@@ -43,14 +45,16 @@ export const boundMs = 1_500;
 /** The plans of a round: the same for the same seed. */
 export function createPlans(seed: number, count: number): Plan[] {
   const random = createRandom(seed);
-  return Array.from({ length: count }, (_, index) => plan(random.branch(index), `t${index}`, index));
+  const plans = Array.from({ length: count }, (_, index) => plan(random.branch(index), `t${index}`, index));
+  return plans.toSorted((a, b) => a.createAfter - b.createAfter);
 }
 
 function plan(random: Random, tag: string, index: number): Plan {
   // One in a hundred kills whoever runs it; it must not take the others along.
   const tool = index % 100 === 7 ? "poison" : pickTool(random);
   const cancelAfter = tool !== "poison" && random.chance(0.18) ? random.between(0, 3_000) : null;
-  return { tool, script: script(random, tool, tag), cancelAfter, random };
+  const createAfter = random.chance(0.5) ? 0 : random.between(0, 4_000);
+  return { tool, script: script(random, tool, tag), createAfter, cancelAfter, random };
 }
 
 function pickTool(random: Random): ToolName {
@@ -64,7 +68,7 @@ function pickTool(random: Random): ToolName {
 function script(random: Random, tool: ToolName, tag: string): Script {
   let keys = 0;
   const key = () => `k${++keys}`;
-  const operations = Array.from({ length: random.between(2, 5) }, () => operation(random, tool, key));
+  const operations = Array.from({ length: random.between(2, 6) }, () => operation(random, tool, key));
   if (tool === "retrying")
     operations.splice(random.between(0, 2), 0, { do: "flaky", key: key(), times: random.between(1, 2) });
   if (tool === "poison") operations.splice(0, operations.length, { do: "die" });
@@ -95,7 +99,7 @@ function leaf(random: Random, tool: ToolName, key: () => string): Operation {
   if (draw < 0.35)
     return random.chance(0.06)
       ? { do: "step", key: key(), ms: random.between(800, 1_800), deaf: true }
-      : { do: "step", key: key(), ms: random.between(0, 150), deaf: random.chance(0.2) };
+      : { do: "step", key: key(), ms: random.between(0, 300), deaf: random.chance(0.2) };
   if (draw < 0.5) return { do: "once", key: key(), ms: random.between(0, 200) };
   if (draw < 0.68) return { do: "ask", keys: Array.from({ length: random.between(1, 3) }, key), answered: true };
   if (draw < 0.78) return { do: "sleep", key: key(), ms: random.between(0, 800) };
@@ -109,9 +113,7 @@ function leaf(random: Random, tool: ToolName, key: () => string): Operation {
 
 /** Every operation, those side by side too. */
 export function flatten(operations: readonly Operation[]): Exclude<Operation, { do: "together" }>[] {
-  return operations.flatMap((operation) =>
-    operation.do === "together" ? flatten(operation.operations) : [operation],
-  );
+  return operations.flatMap((operation) => (operation.do === "together" ? flatten(operation.operations) : [operation]));
 }
 
 /** The text that makes a result some kilobytes long. */

@@ -100,7 +100,7 @@ function reveal(model: Model, { seen }: ModelTask, change: Partial<Task>): void 
 }
 
 function end(model: Model, task: ModelTask, outcome: Outcome, byStore: boolean): void {
-  const { statusMessage = null, ...rest } = { statusMessage: null, ...outcome };
+  const { statusMessage, ...rest } = { statusMessage: null, ...outcome };
   reveal(model, task, { ...rest, ...(statusMessage === null ? {} : { statusMessage: cleanMessage(statusMessage) }) });
   Object.assign(task, { finishedAt: model.now, activation: null, deadline: null, cancelBy: null });
   if (byStore) task.seen.epoch += 1;
@@ -356,7 +356,7 @@ const verbs = {
     const rings = waits.timers.map(({ key, dueInMs }) => {
       const step = task.steps.get(key);
       if (step !== undefined && step.state !== "started") return 0;
-      const wakeAt = step?.wakeAt != null && step.wakeAt > model.now ? step.wakeAt : instant(model.now, dueInMs);
+      const wakeAt = (step?.wakeAt ?? 0) > model.now ? step!.wakeAt! : instant(model.now, dueInMs);
       task.steps.set(key, { state: "started", wakeAt });
       return wakeAt;
     });

@@ -388,6 +388,30 @@ describe("ends", () => {
     expect(await bench.settled(await bench.start(tool))).toMatchObject({ result: text(3) });
   });
 
+  test("a no of a person is not asked for again by a tool's retry, and a long retry isn't given up as poison", async () => {
+    let tries = 0;
+    const tool = taskTool({
+      name: "stubborn",
+      inputSchema: z.object({ ask: z.boolean() }),
+      task: { retry: { attempts: 5, backoff: 1 } },
+      async run({ ask }, task) {
+        tries++;
+        if (ask) await task.approve("go", "Go?");
+        if (tries < 5) throw new Error("down");
+        return text(tries);
+      },
+    });
+    await using bench = workbench([tool]);
+    bench.worker();
+    expect(await bench.settled(await bench.start(tool, { ask: false }))).toMatchObject({ result: text(5) });
+    const id = await bench.start(tool, { ask: true });
+    await bench.settled(id);
+    await bench.engine.answer(id, "", { go: { action: "decline" } });
+    const declined = await bench.until(id, (task) => task.status === "completed");
+    expect(declined).toMatchObject({ result: { isError: true, content: [{ text: "The person asked said no." }] } });
+    expect(tries).toBe(7);
+  });
+
   test("a cancelled handler that stops is cancelled; one that finishes anyway is completed", async () => {
     const running = signals();
     const tool = taskTool({

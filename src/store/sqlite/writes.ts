@@ -57,7 +57,7 @@ export function createWrites(
   { clock, busyMs, check }: WritesOptions,
   committed: (what: Committed) => void,
 ): Writes {
-  let waiting: Job[] = [];
+  const waiting: Job[] = [];
   let draining: Promise<void> | null = null;
   let closed = false;
 
