@@ -77,6 +77,15 @@ export const codes = {
     rpc: -32603,
     text: "A question of the task could not be answered. The task still waits: resume it by its id, or cancel it.",
   },
+  OTHER_SERVER: {
+    rpc: -32603,
+    text: "The task was started on another server. Its id is not sent to this one: connect to the one that has it.",
+  },
+  LOG_UNAVAILABLE: { rpc: -32603, text: "The log of calls can't be written or read. Nothing more was sent." },
+  LOG_DAMAGED: {
+    rpc: -32603,
+    text: "The log of calls holds records that can't be read. They were left out; all others stand.",
+  },
   MAY_HAVE_STARTED: {
     rpc: -32603,
     text: "The connection was lost after the call was sent: the tool may be running. It was not sent again.",

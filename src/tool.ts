@@ -100,6 +100,11 @@ export interface TaskSettings {
   readonly attempts?: number;
   /** `retry` (the default): an interrupted attempt is followed by another. `fail`: never run twice. */
   readonly recovery?: "retry" | "fail";
+  /**
+   * What a cancel does while the handler waits. `end` (the default): the task is cancelled at once. `unwind`: the
+   * handler is resumed and its wait throws `CANCELLED`, so that its `catch` and `finally` blocks can clean up outside.
+   */
+  readonly onCancel?: "end" | "unwind";
   /** Try the whole tool again when it throws: how often in all, and the first pause (doubled each time). */
   readonly retry?: { readonly attempts: number; readonly backoff?: Duration };
   /** Tasks of this tool that run at once, over all workers. */
@@ -146,6 +151,7 @@ export interface TaskTool {
   readonly keepMs: number;
   readonly attempts: number;
   readonly recovery: "retry" | "fail";
+  readonly unwind: boolean;
   readonly retry: { readonly attempts: number; readonly backoffMs: number };
   readonly concurrency: number | null;
   readonly queue: string;
@@ -178,10 +184,17 @@ export function taskTool<I extends z.ZodObject, O extends z.ZodType>(definition:
     // A tool that is tried again when it throws must not be given up for it before.
     attempts: Math.max(attempts, task.retry?.attempts ?? 1),
     recovery: task.recovery ?? "retry",
+    unwind: task.onCancel === "unwind",
     retry: { attempts: task.retry?.attempts ?? 1, backoffMs: milliseconds(task.retry?.backoff ?? "1s") },
     concurrency: task.concurrency ?? null,
     queue: task.queue ?? "default",
     priority: task.priority ?? 0,
     run: (args, context) => definition.run(args, context),
   };
+}
+
+/** What a new task takes from its tool. */
+export function newTaskOf(tool: TaskTool) {
+  const { version, queue, priority, timeoutMs, keepMs, attempts, recovery, unwind } = tool;
+  return { tool: tool.name, version, queue, priority, timeoutMs, keepMs, attempts, recovery, unwind };
 }

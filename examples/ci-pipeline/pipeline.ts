@@ -24,6 +24,9 @@ const stages = [
   { name: "pack", args: ["pack", "--pack-destination", "packed"] },
 ];
 
+/** Not part of a copy. */
+const left = new Set(["node_modules", "dist", ".demo"]);
+
 const inputSchema = z.object({
   ref: z
     .string()
@@ -56,12 +59,12 @@ export const pipelineTool = ({ repository, work, publishTo, started }: PipelineO
       const durations: Record<string, number> = {};
 
       /** Runs once per task, whatever happens to this process in between; later attempts get the recorded duration. */
-      async function stage(name: string, work: (signal: AbortSignal) => Promise<unknown>): Promise<void> {
+      async function stage(name: string, body: (signal: AbortSignal) => Promise<unknown>): Promise<void> {
         await task.report(name, { progress: Object.keys(durations).length, total });
         durations[name] = await task.step(name, async ({ signal }) => {
           const begin = Date.now();
           started(name);
-          await work(signal);
+          await body(signal);
           return Date.now() - begin;
         });
       }
@@ -91,8 +94,10 @@ async function checkOut(repository: string, ref: string, folder: string, signal:
     await run("tar", ["-xf", archive], { cwd: folder, signal });
     await rm(archive);
   } else {
-    const left = new Set(["node_modules", ".demo", "dist"].map((name) => path.join(repository, name)));
-    await cp(repository, folder, { recursive: true, filter: (source) => !left.has(source) });
+    for (const name of await readdir(repository)) {
+      if (left.has(name)) continue;
+      await cp(path.join(repository, name), path.join(folder, name), { recursive: true });
+    }
   }
   await symlink(path.join(repository, "node_modules"), path.join(folder, "node_modules"));
 }

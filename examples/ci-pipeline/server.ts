@@ -16,13 +16,14 @@ const { values } = parseArgs({
     "publish-to": { type: "string", default: path.join(project, ".demo", "published") },
   },
 });
-const work = path.join(values.data, "work");
-for (const folder of [work, values["publish-to"]]) mkdirSync(folder, { recursive: true });
+const work = path.resolve(values.data, "work");
+const publishTo = path.resolve(values["publish-to"]);
+for (const folder of [work, publishTo]) mkdirSync(folder, { recursive: true });
 
 const pipeline = pipelineTool({
   repository: path.resolve(values.repository),
   work,
-  publishTo: path.resolve(values["publish-to"]),
+  publishTo,
   started: (stage) => console.log(`running ${stage}`),
 });
 

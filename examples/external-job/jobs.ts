@@ -15,7 +15,7 @@ const { values } = parseArgs({
   options: {
     port: { type: "string", default: "3001" },
     data: { type: "string", default: ".demo/external-job" },
-    /** Milliseconds before an answer is sent, when all that it says is done already. */
+    /** Milliseconds until it says that it has accepted a job. */
     delay: { type: "string", default: "0" },
   },
 });
@@ -82,10 +82,6 @@ function view({ id, status, frames, labels, requests, started, ended }: JobRow) 
 const find = (id: string) => sql.find.get({ id }) as unknown as JobRow | undefined;
 
 const app = new Hono();
-app.use(async (_, next) => {
-  await next();
-  await setTimeout(Number(values.delay));
-});
 
 app.post("/jobs", async (context) => {
   const key = context.req.header("idempotency-key");
@@ -100,6 +96,7 @@ app.post("/jobs", async (context) => {
   const job = sql.start.get(given) as unknown as JobRow;
   if (job.body !== body) return context.json({ error: "This Idempotency-Key was used for another job" }, 422);
   console.log(`${job.id} accepted`);
+  await setTimeout(Number(values.delay));
   return context.json(view(job), 201);
 });
 

@@ -10,7 +10,7 @@ export interface RenderOptions {
 
 const inputSchema = z.object({
   scene: z.string().min(1),
-  frames: z.int().min(1).max(10_000),
+  frames: z.int().min(1),
 });
 const outputSchema = z.object({ job: z.string(), film: z.string().describe("Where the film is") });
 const task = { timeout: "1h" } as const;
@@ -60,7 +60,7 @@ export function renderTools({ farm, callbackFor }: RenderOptions) {
     const started = await task.step("start", ({ key, signal }) => farm.start(job, key, signal).catch(refused), {
       retry,
     });
-    if (started instanceof Object && "refused" in started) throw new Error(started.refused);
+    if ("refused" in started) throw new Error(started.refused);
     return started.id;
   }
 

@@ -29,6 +29,7 @@ CREATE TABLE task (
   attempts INTEGER NOT NULL,
   strikes INTEGER NOT NULL, -- attempts since the last progress
   recovery TEXT NOT NULL CHECK (recovery IN ('retry', 'fail')),
+  unwind INTEGER NOT NULL, -- a cancel resumes a waiting handler
   cancel_requested INTEGER NOT NULL,
   cancel_by INTEGER, -- when a running task that was asked to end is ended
   changed INTEGER NOT NULL, -- its place in the order of all changes
@@ -166,11 +167,13 @@ SELECT
   attempts,
   strikes,
   recovery,
+  unwind,
   cancel_requested AS cancelRequested,
   cancel_by AS cancelBy,
   changed,
   error,
   result,
+  (SELECT iif(state = 'leased', 'leased', 'queued') FROM activation WHERE activation.task = task.seq) AS activation,
   CASE
     WHEN status = 'input_required' THEN (
       SELECT json_group_array(json_array(input.key, input.request) ORDER BY input.id)

@@ -2,6 +2,7 @@ import { TaskError, asTaskError } from "../errors.ts";
 import type { InputRequest, InputRequests, InputResponse } from "../protocol/input.ts";
 import { isPassing } from "./failures.ts";
 import { type InputHandlers, ask, askerFor } from "./input.ts";
+import type { CallRecord } from "./ledger.ts";
 
 /** Where one request of a task stands here. */
 type Stand =
@@ -15,10 +16,16 @@ type Stand =
 export interface AnswersOptions {
   readonly taskId: string;
   readonly input: InputHandlers;
+  /** Keeps the answers over a restart. */
+  readonly record: CallRecord;
+  /** What others in this process are asking already. */
+  readonly claims: Set<string>;
   /** Sends one answer; resolves once it is acknowledged. */
   readonly send: (key: string, answer: InputResponse) => Promise<void>;
   /** An answer went out, or was to: the task should be looked at soon. */
   readonly onSent: () => void;
+  /** A question was left open by its handler. */
+  readonly onLeftOpen: () => void;
   /** Somebody must be told, but the task can go on. */
   readonly onError: (error: unknown) => void;
   /** A question can't be answered: the waiting is over. */
@@ -26,8 +33,9 @@ export interface AnswersOptions {
 }
 
 /**
- * Answers what one task asks, each key once, as the answers come. What is outstanding is always told by the task
- * itself: an answer whose update was lost is sent again only if its key is still outstanding at the next look.
+ * Answers what one task asks, each key once, as the answers come. An answer is in the log before it is sent, and stays
+ * there until it is acknowledged: so nobody is asked again after a restart, and the same answer goes out again only if
+ * its key is still outstanding. What is outstanding is always told by the task itself.
  */
 export class Answers {
   readonly #options: AnswersOptions;
@@ -42,13 +50,16 @@ export class Answers {
     for (const [key, stand] of this.#stands) {
       if (Object.hasOwn(outstanding, key)) continue;
       // Somebody else answered, or the question was withdrawn.
-      if (stand.at === "asking") stand.controller.abort();
+      if (stand.at === "asking") {
+        stand.controller.abort();
+        this.#release(key);
+      }
       if (stand.at === "asking" || stand.at === "unhandled") this.#stands.delete(key);
     }
     for (const [key, request] of Object.entries(outstanding)) this.#consider(key, request);
   }
 
-  /** The outstanding keys for which there is no handler here. */
+  /** The outstanding keys that nobody here answers. */
   get unhandled(): string[] {
     return [...this.#stands].filter(([, stand]) => stand.at === "unhandled").map(([key]) => key);
   }
@@ -56,28 +67,47 @@ export class Answers {
   /** The task is over, or nobody waits for it any more: open questions are taken back. */
   stop(): void {
     this.see({});
+    for (const key of this.#stands.keys()) this.#release(key);
   }
 
   #consider(key: string, request: InputRequest): void {
     const stand = this.#stands.get(key);
-    if (stand === undefined) void this.#ask(key, request);
+    if (stand === undefined) this.#begin(key, request);
     else if (stand.at === "lost") void this.#send(key, stand.answer);
     // A look may have begun before the refusal, so it takes a second one to be sure that the question is still open.
     else if (stand.at === "refused" && (stand.seen += 1) > 1) this.#options.onFailure(stand.error);
   }
 
-  async #ask(key: string, request: InputRequest): Promise<void> {
-    const { taskId, input, onError, onFailure } = this.#options;
+  #begin(key: string, request: InputRequest): void {
+    const { record, input, claims } = this.#options;
     const asker = askerFor(input, request);
-    if (asker === undefined) {
-      this.#stands.set(key, { at: "unhandled" });
-      return;
+    const answer = record.answerTo(key);
+    if (answer === null) this.#stands.set(key, { at: "sent" });
+    else if (answer === undefined && asker === undefined) this.#stands.set(key, { at: "unhandled" });
+    // Another client of this process is at it; if it gives up, a later look finds the question free.
+    else if (claims.has(this.#claim(key))) return;
+    else {
+      claims.add(this.#claim(key));
+      if (answer !== undefined) void this.#send(key, answer);
+      else if (asker !== undefined) void this.#ask(key, request, asker);
     }
+  }
+
+  async #ask(key: string, request: InputRequest, asker: NonNullable<ReturnType<typeof askerFor>>): Promise<void> {
+    const { taskId, record, onError, onFailure, onLeftOpen } = this.#options;
     const controller = new AbortController();
     const { signal } = controller;
     this.#stands.set(key, { at: "asking", controller });
     try {
       const answer = await ask(asker, request, { key, taskId, signal }, (error) => signal.aborted || onError(error));
+      if (signal.aborted) return;
+      if (answer === undefined) {
+        this.#stands.set(key, { at: "unhandled" });
+        this.#release(key);
+        onLeftOpen();
+        return;
+      }
+      await record.answered(key, answer).catch(onError);
       if (!signal.aborted) await this.#send(key, answer);
     } catch (error) {
       if (!signal.aborted) onFailure(asTaskError(error, "INPUT_FAILED"));
@@ -85,11 +115,12 @@ export class Answers {
   }
 
   async #send(key: string, answer: InputResponse): Promise<void> {
-    const { taskId, send, onSent, onError } = this.#options;
+    const { taskId, record, send, onSent, onError } = this.#options;
     this.#stands.set(key, { at: "sending" });
     try {
       await send(key, answer);
       this.#stands.set(key, { at: "sent" });
+      record.answered(key, null).catch(onError);
     } catch (thrown) {
       const cause = asTaskError(thrown);
       const error = new TaskError("INPUT_FAILED", {
@@ -97,9 +128,22 @@ export class Answers {
         data: { taskId, key },
         cause,
       });
-      this.#stands.set(key, isPassing(cause) ? { at: "lost", answer } : { at: "refused", error, seen: 0 });
+      if (isPassing(cause)) this.#stands.set(key, { at: "lost", answer });
+      else {
+        this.#stands.set(key, { at: "refused", error, seen: 0 });
+        record.unanswered(key).catch(onError);
+      }
       onError(cause);
     }
     onSent();
+  }
+
+  #claim(key: string): string {
+    const { record, taskId } = this.#options;
+    return JSON.stringify([record.entry.server, taskId, key]);
+  }
+
+  #release(key: string): void {
+    this.#options.claims.delete(this.#claim(key));
   }
 }

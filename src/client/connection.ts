@@ -12,6 +12,8 @@ import type { Clock } from "../clock.ts";
 import { type RpcError, TaskError } from "../errors.ts";
 import { capabilitiesKey, tasksExtension } from "../protocol/capabilities.ts";
 import { failureOf } from "./failures.ts";
+import { KnownTools } from "./tools.ts";
+import { type ServerIdentity, makePatient, serverOf } from "./transport.ts";
 
 /** A request of ours on its way, and what came back before the SDK's client looked at it. */
 interface Flight {
@@ -43,6 +45,19 @@ export interface Notification {
   readonly method: string;
   readonly params?: Readonly<Record<string, unknown>>;
 }
+
+/** What a {@link Connection} is told. */
+export interface ConnectionOptions {
+  readonly clock: Clock;
+  /** The host's own name for the server's address. */
+  readonly address: string | undefined;
+  /** Declared on our own requests, beside the extension. */
+  readonly capabilities: Record<string, unknown>;
+  readonly onNotification: (notification: Notification) => void;
+}
+
+/** The methods that are about one task. The last is of 2025-11-25. */
+export type TaskMethod = "tasks/get" | "tasks/update" | "tasks/cancel" | "tasks/result";
 
 /** The SDK refuses every result that it doesn't know; this stands in for such a one while we keep the real one. */
 const placeholder = { resultType: "complete", content: [], isError: true };
@@ -81,6 +96,8 @@ function declaring(message: JSONRPCMessage, ours: Record<string, unknown> | null
  */
 export class Connection {
   readonly client: Client;
+  readonly tools = new KnownTools();
+  readonly #address: string | undefined;
   readonly #clock: Clock;
   readonly #capabilities: Record<string, unknown>;
   readonly #onNotification: (notification: Notification) => void;
@@ -88,18 +105,14 @@ export class Connection {
   /** Which flight a message belongs to is told by an option that the SDK hands through: nothing of it is sent. */
   readonly #owners = new WeakMap<object, Flight>();
   #hooked: Transport | undefined;
+  #listed: Promise<unknown> | undefined;
 
-  /** `capabilities` are declared on our own requests, beside the extension. */
-  constructor(
-    client: Client,
-    clock: Clock,
-    capabilities: Record<string, unknown>,
-    onNotification: (notification: Notification) => void,
-  ) {
+  constructor(client: Client, options: ConnectionOptions) {
     this.client = client;
-    this.#clock = clock;
-    this.#capabilities = capabilities;
-    this.#onNotification = onNotification;
+    this.#clock = options.clock;
+    this.#address = options.address;
+    this.#capabilities = options.capabilities;
+    this.#onNotification = options.onNotification;
   }
 
   /** Whether this connection's protocol has the extension at all. */
@@ -107,13 +120,26 @@ export class Connection {
     return this.client.getProtocolEra() === "modern";
   }
 
+  /** Whether the server is of 2025-11-25 or before. */
+  get legacy(): boolean {
+    return this.client.getProtocolEra() === "legacy";
+  }
+
+  /** The server at the other end. Throws `CONNECTION_LOST` where there is none. */
+  get server(): ServerIdentity {
+    return serverOf(this.client, this.hook(), this.#address);
+  }
+
   /** Attaches to the client's transport, if that is a new one. Throws `CONNECTION_LOST` where there is none. */
-  hook(): void {
+  hook(): Transport {
     const transport = this.client.transport;
     if (transport === undefined) throw new TaskError("CONNECTION_LOST", { data: { sent: false, closed: true } });
-    if (transport === this.#hooked) return;
+    if (transport === this.#hooked) return transport;
     this.#hooked = transport;
     this.#flights.clear();
+    this.#listed = undefined;
+    this.tools.clear();
+    makePatient(transport);
     const send = transport.send.bind(transport);
     const deliver = transport.onmessage;
     transport.send = (message, options) => this.#send(message, options, send);
@@ -121,6 +147,19 @@ export class Connection {
       const passed = this.#receive(message);
       if (passed !== undefined) deliver?.(passed, extra);
     };
+    return transport;
+  }
+
+  /** Whether a server of 2025-11-25 takes calls of this tool as tasks. It is asked for its tools once a connection. */
+  async isLegacyTask(tool: string): Promise<boolean> {
+    if (!this.legacy || this.client.getServerCapabilities()?.tasks?.requests?.tools?.call === undefined) return false;
+    this.hook();
+    this.#listed ??= this.client.listTools();
+    await this.#listed.catch((error: unknown) => {
+      this.#listed = undefined;
+      throw failureOf(error, false, undefined);
+    });
+    return this.tools.mayBeTask(tool);
   }
 
   /**
@@ -132,9 +171,9 @@ export class Connection {
     return await this.#fly("tools/call", options, (rest) => this.client.callTool(params, rest));
   }
 
-  /** Sends `tasks/get`, `tasks/update` or `tasks/cancel`. The raw result; errors as for {@link callTool}. */
+  /** Sends a request about a task. The raw result; errors as for {@link callTool}. */
   async task(
-    method: "tasks/get" | "tasks/update" | "tasks/cancel",
+    method: TaskMethod,
     params: Readonly<Record<string, unknown>>,
     options: SendOptions,
   ): Promise<unknown> {
@@ -181,8 +220,8 @@ export class Connection {
 
   #plain(result: unknown, method: string): boolean {
     if (method !== "tools/call") return false;
-    const kind = isObject(result) ? result.resultType : undefined;
-    return this.modern ? kind === "complete" : kind !== "task";
+    const { resultType: kind, task } = isObject(result) ? result : {};
+    return this.modern ? kind === "complete" : kind !== "task" && !isObject(task);
   }
 
   async #send(message: JSONRPCMessage, options: TransportSendOptions | undefined, send: Transport["send"]) {
@@ -213,7 +252,10 @@ export class Connection {
       return message;
     }
     const flight = message.id === undefined ? undefined : this.#flights.get(message.id);
-    if (flight === undefined) return message;
+    if (flight === undefined) {
+      if ("result" in message) this.tools.note(message.result);
+      return message;
+    }
     flight.reply = "result" in message ? { result: message.result } : { error: (message as { error: RpcError }).error };
     if (flight.late !== undefined) {
       this.#flights.delete(message.id as RequestId);

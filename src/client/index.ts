@@ -1,7 +1,11 @@
 /** `mcp-tasks/client`: calls tools that may become tasks, answers what they ask, and picks them up again. */
 export { TaskError, type TaskErrorCode } from "../errors.ts";
+export type { ToolCall } from "./call.ts";
+export { fileLog } from "./file-log.ts";
+export type { TaskSnapshot } from "./follower.ts";
 export { patientFetch } from "./http.ts";
 export type { InputContext, InputHandlers } from "./input.ts";
-export { fileLog, type LoggedTask, type TaskLog } from "./log.ts";
-export type { FollowOptions, TaskRun, TaskSnapshot } from "./run.ts";
-export { TaskClient, type TaskClientOptions, type ToolCall } from "./task-client.ts";
+export { type LoggedTask, memoryLog, type TaskLog } from "./log.ts";
+export type { FollowOptions, TaskRun } from "./run.ts";
+export { TaskClient, type TaskClientOptions } from "./task-client.ts";
+export type { ServerIdentity } from "./transport.ts";

@@ -21,20 +21,23 @@ export interface InputContext {
 }
 
 type MaybePromise<T> = T | Promise<T>;
+/** What a handler gives; undefined leaves a task's question open, for later or for somebody else. */
+type Given<T> = MaybePromise<T | undefined>;
 
 /**
  * Who answers what a tool asks. Each handler is to treat its request as it would a direct one: a task is no reason
- * for more trust (Tasks extension, "Security Considerations"). Only kinds that have a handler are declared.
+ * for more trust (Tasks extension, "Security Considerations"). Only kinds that have a handler are declared. Declining is
+ * an answer like any other; a handler that returns undefined leaves the question of a task open, as if there were none.
  */
 export interface InputHandlers {
   /** Shows a form. A handler that throws answers `{ action: "cancel" }`. */
-  readonly elicit?: (request: ElicitRequestFormParams, context: InputContext) => MaybePromise<ElicitResult>;
+  readonly elicit?: (request: ElicitRequestFormParams, context: InputContext) => Given<ElicitResult>;
   /** Sends the person to a URL. A handler that throws answers `{ action: "cancel" }`. */
-  readonly visit?: (request: ElicitRequestURLParams, context: InputContext) => MaybePromise<ElicitResult>;
+  readonly visit?: (request: ElicitRequestURLParams, context: InputContext) => Given<ElicitResult>;
   /** Asks the model. A handler that throws ends the waiting with `INPUT_FAILED`. */
-  readonly sample?: (request: CreateMessageRequestParams, context: InputContext) => MaybePromise<CreateMessageResult>;
+  readonly sample?: (request: CreateMessageRequestParams, context: InputContext) => Given<CreateMessageResult>;
   /** Lists the roots. A handler that throws ends the waiting with `INPUT_FAILED`. */
-  readonly roots?: (context: InputContext) => MaybePromise<ListRootsResult>;
+  readonly roots?: (context: InputContext) => Given<ListRootsResult>;
 }
 
 /** The capabilities that these handlers amount to. */
@@ -67,7 +70,7 @@ export function askerFor(input: InputHandlers, request: InputRequest): Ask | und
 }
 
 /**
- * Has a request answered. A form or URL whose handler throws is answered as closed without an answer, and `onError`
+ * Has a request answered, or left open (undefined). A form or URL whose handler throws is answered as closed without an answer, and `onError`
  * hears of it; any other failing handler, and an answer that doesn't fit its request, is `INPUT_FAILED`.
  */
 export async function ask(
@@ -75,7 +78,7 @@ export async function ask(
   request: InputRequest,
   context: InputContext,
   onError: (error: unknown) => void,
-): Promise<InputResponse> {
+): Promise<InputResponse | undefined> {
   const { key, taskId } = context;
   let answer: unknown;
   try {
@@ -87,6 +90,7 @@ export async function ask(
     onError(cause);
     return { action: "cancel" };
   }
+  if (answer === undefined) return undefined;
   const complaint = unfit(request, answer);
   if (complaint !== null) throw new TaskError("INPUT_FAILED", { detail: `${complaint}.`, data: { taskId, key } });
   return answer as InputResponse;

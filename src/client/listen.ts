@@ -9,14 +9,22 @@ import type { Clock } from "../clock.ts";
 import { tasksExtension } from "../protocol/capabilities.ts";
 import type { Connection, Notification } from "./connection.ts";
 import { backoff, defaultInterval } from "./pace.ts";
-import { readReport } from "./replies.ts";
-import type { WatchedRun } from "./run.ts";
+import { type Report, readReport } from "./replies.ts";
 
 /** Tasks that start together share one request, and one that ends at once needs none. Milliseconds. */
 const gatherFor = 50;
 const acknowledgeWithin = 10_000;
 /** A stream that lived for so long has earned a quick reconnect. Milliseconds. */
 const longLived = 10_000;
+
+/** Whoever follows a task, as the side that pushed changes come in by. */
+export interface Watched {
+  readonly taskId: string;
+  /** Takes a report that was pushed. */
+  accept(report: Report): void;
+  /** Says whether changes are being pushed from now on. Where they are, polling is only the safety net. */
+  pushing(pushed: boolean): void;
+}
 
 /** A failure that no repetition on this connection will mend: the server doesn't know the method or the extension. */
 const isFinal = (error: unknown) =>
@@ -32,12 +40,13 @@ export class Listener {
   readonly #connection: Connection;
   readonly #clock: Clock;
   readonly #onError: (error: unknown) => void;
-  readonly #runs = new Map<string, Set<WatchedRun>>();
+  readonly #tasks = new Map<string, Watched>();
   /** The ids that the server has said it reports. */
   #honoured: ReadonlySet<string> = new Set();
   #asked: ReadonlySet<string> = new Set();
   /** What the acknowledgement held that came last: the SDK drops the part of it that matters here. */
   #acknowledged: { notifications?: unknown } | undefined;
+  #open: McpSubscription | undefined;
   #changed = Promise.withResolvers<void>();
   #busy = false;
   /** The transport whose server doesn't push. */
@@ -49,18 +58,16 @@ export class Listener {
     this.#onError = onError;
   }
 
-  /** Has this run told of its task's changes, until the returned function is called. */
-  watch(run: WatchedRun): () => void {
-    const { taskId } = run;
-    const runs = this.#runs.get(taskId) ?? new Set();
-    this.#runs.set(taskId, runs.add(run));
-    if (this.#honoured.has(taskId)) this.#push(run);
+  /** Has a task's changes told to whoever follows it, until the returned function is called. */
+  watch(task: Watched): () => void {
+    const { taskId } = task;
+    this.#tasks.set(taskId, task);
+    if (this.#honoured.has(taskId)) task.pushing(true);
     if (!this.#asked.has(taskId)) this.#wake();
     void this.#listen();
     return () => {
-      runs.delete(run);
-      if (runs.size === 0) this.#runs.delete(taskId);
-      if (this.#runs.size === 0) this.#wake();
+      if (this.#tasks.get(taskId) === task) this.#tasks.delete(taskId);
+      if (this.#tasks.size === 0) this.#wake();
     };
   }
 
@@ -68,11 +75,10 @@ export class Listener {
   receive({ method, params }: Notification): void {
     if (method === "notifications/subscriptions/acknowledged") this.#acknowledged = params;
     const taskId = params?.taskId;
-    const runs = typeof taskId === "string" ? this.#runs.get(taskId) : undefined;
-    if (method !== "notifications/tasks" || runs === undefined) return;
+    const task = typeof taskId === "string" ? this.#tasks.get(taskId) : undefined;
+    if (method !== "notifications/tasks" || task === undefined) return;
     try {
-      const report = readReport(params, taskId as string);
-      for (const run of runs) run.accept(report);
+      task.accept(readReport(params, task.taskId));
     } catch (error) {
       this.#onError(error);
     }
@@ -83,44 +89,37 @@ export class Listener {
     this.#changed = Promise.withResolvers();
   }
 
-  #push(run: WatchedRun): void {
-    run.pushed = true;
-    // Whatever happened between the last look and the acknowledgement was not pushed.
-    run.hurry(0);
-  }
-
   /** Keeps a stream open for as long as there is anybody to tell. */
   async #listen(): Promise<void> {
     const { client } = this.#connection;
     if (this.#busy || !this.#mayListen()) return;
     this.#busy = true;
-    let open: McpSubscription | undefined;
     await this.#pause(gatherFor);
-    for (let failures = 0; this.#runs.size > 0 && this.#mayListen();) {
-      const before = open;
+    for (let failures = 0; this.#tasks.size > 0 && this.#mayListen();) {
+      // The old stream stays open until the new one is acknowledged: what is on both misses nothing.
+      const before = this.#open;
       try {
-        open = await this.#subscribe();
+        this.#open = await this.#subscribe();
       } catch (error) {
-        open = undefined;
+        this.#open = undefined;
         this.#onError(error);
         if (isFinal(error)) this.#mute = client.transport;
       }
       await before?.close().catch(this.#onError);
       const openedAt = this.#clock.now();
-      if (open !== undefined && !(await this.#untilClosedOrChanged(open))) {
+      if (this.#open !== undefined && !(await this.#untilClosedOrChanged(this.#open))) {
         await this.#pause(gatherFor);
         continue;
       }
-      open = undefined;
       this.#lost();
       failures = this.#clock.now() - openedAt > longLived ? 1 : failures + 1;
       if (this.#mayListen()) await this.#pause(backoff(failures, defaultInterval));
     }
-    await open?.close().catch(this.#onError);
+    await this.#open?.close().catch(this.#onError);
     this.#lost();
     this.#busy = false;
     // Somebody may have come in while the stream was being closed.
-    if (this.#runs.size > 0) void this.#listen();
+    if (this.#tasks.size > 0) void this.#listen();
   }
 
   #mayListen(): boolean {
@@ -132,34 +131,32 @@ export class Listener {
   async #subscribe(): Promise<McpSubscription> {
     const { client } = this.#connection;
     this.#connection.hook();
-    const asked = new Set(this.#runs.keys());
+    const asked = new Set(this.#tasks.keys());
     this.#asked = asked;
     this.#acknowledged = undefined;
     const filter = { taskIds: [...asked] } as SubscriptionFilter;
     const subscription = await client.listen(filter, { timeout: acknowledgeWithin });
     this.#honoured = new Set(readAcceptedTaskIdsV2(this.#acknowledged));
-    for (const [taskId, runs] of this.#runs) if (this.#honoured.has(taskId)) runs.forEach((run) => this.#push(run));
+    for (const [taskId, task] of this.#tasks) if (this.#honoured.has(taskId)) task.pushing(true);
+    // A stream may break while nobody waits for that, because another one is being opened.
+    void subscription.closed.then(() => this.#open === subscription && this.#honoured.size > 0 && this.#lost());
     return subscription;
   }
 
   /** Whether the stream was closed by the other side, rather than outlived by what it is needed for. */
   async #untilClosedOrChanged(open: McpSubscription): Promise<boolean> {
     const changed = this.#changed.promise.then(() => false);
-    if (this.#runs.size === 0 || [...this.#runs.keys()].some((taskId) => !this.#asked.has(taskId))) return false;
+    if (this.#tasks.size === 0 || [...this.#tasks.keys()].some((taskId) => !this.#asked.has(taskId))) return false;
     // Where nothing is reported the stream ends at once, and asking again for the same tasks would change nothing.
     if (this.#honoured.size === 0) return await changed;
     return await Promise.race([open.closed.then(() => true), changed]);
   }
 
   #lost(): void {
+    this.#open = undefined;
     this.#honoured = new Set();
     this.#asked = new Set();
-    for (const runs of this.#runs.values()) {
-      for (const run of runs) {
-        if (run.pushed) run.hurry(defaultInterval);
-        run.pushed = false;
-      }
-    }
+    for (const task of this.#tasks.values()) task.pushing(false);
   }
 
   /** Waits so many milliseconds, or until nobody is left to wait for. */
@@ -168,7 +165,7 @@ export class Listener {
     const takeBack = this.#clock.after(ms, passed.resolve);
     let over = false;
     void passed.promise.then(() => (over = true));
-    while (!over && this.#runs.size > 0) await Promise.race([passed.promise, this.#changed.promise]);
+    while (!over && this.#tasks.size > 0) await Promise.race([passed.promise, this.#changed.promise]);
     takeBack();
   }
 }

@@ -35,15 +35,29 @@ function mended(value: unknown): Record<string, unknown> {
   return { ...rest, ttlMs: Number.isInteger(ttlMs) ? ttlMs : null };
 }
 
+/** A task of 2025-11-25 as one of today: two of its fields had other names. */
+export function modernised(value: unknown): Record<string, unknown> {
+  const { ttl, pollInterval, ...rest } = isObject(value) ? value : {};
+  return { ...rest, ttlMs: ttl, pollIntervalMs: pollInterval };
+}
+
 const hintOf = (value: unknown): unknown => (isObject(value) ? value.pollIntervalMs : undefined);
 
 const withHint = (hint: unknown) => (Number.isInteger(hint) ? { pollIntervalMs: hint as number } : {});
 
-/** Reads the answer to a `tools/call`. Throws `NOT_A_TASK` or `INVALID_RESPONSE`, with the id of a task that it shows. */
-export function readCall({ plain, value }: Answer, mayBeTask: boolean): CallReply {
-  if (plain) return { kind: "result", result: value as CallToolResult };
+/**
+ * Reads the answer to a `tools/call` that may be a task as the extension has it, or as 2025-11-25 had it, or not at all.
+ * Throws `NOT_A_TASK` or `INVALID_RESPONSE`, with the id of a task that it shows.
+ */
+export function readCall({ plain, value: answered }: Answer, mayBeTask: "today" | "legacy" | "never"): CallReply {
+  if (plain) return { kind: "result", result: answered as CallToolResult };
+  const isLegacy = mayBeTask === "legacy" && isObject(answered) && isObject(answered.task);
+  const value = isLegacy ? { ...modernised(answered.task), resultType: "task" } : answered;
   const kind = isObject(value) ? value.resultType : undefined;
-  if (kind === "task" && !mayBeTask) throw invalid(value, "This request did not declare the extension.", "NOT_A_TASK");
+  const isTask = kind === "task" || (mayBeTask === "never" && isObject(answered) && isObject(answered.task));
+  if (isTask && mayBeTask !== "today" && !isLegacy) {
+    throw invalid(value, "This request did not ask for a task.", "NOT_A_TASK");
+  }
   if (kind === "task") {
     const parsed = CreateTaskResultV2Schema.safeParse(mended(value));
     if (!parsed.success) throw invalid(value, "It says that it is a task, but lacks what a task has.");

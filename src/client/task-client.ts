@@ -1,5 +1,4 @@
 import {
-  type CallToolRequestParams,
   type CallToolResult,
   type Client,
   StreamableHTTPClientTransport,
@@ -9,24 +8,30 @@ import {
 } from "@modelcontextprotocol/client";
 import { type Clock, type Duration, milliseconds, systemClock } from "../clock.ts";
 import { TaskError, asTaskError } from "../errors.ts";
-import { tasksExtension } from "../protocol/capabilities.ts";
-import type { InputRequests, InputResponse } from "../protocol/input.ts";
-import { Connection } from "./connection.ts";
-import { callError, isPassing, taskError, visibleTask } from "./failures.ts";
+import type { InputRequest, InputResponse } from "../protocol/input.ts";
+import { type CallHost, type ToolCall, placeCall } from "./call.ts";
+import { Connection, type Notification } from "./connection.ts";
+import { declare } from "./declare.ts";
+import { isPassing, taskError, visibleTask } from "./failures.ts";
+import { Follower, type FollowerHost, type Seed, type TaskSnapshot } from "./follower.ts";
 import { patientFetch } from "./http.ts";
-import { type InputHandlers, ask, askerFor, capabilitiesOf } from "./input.ts";
+import { type InputHandlers, askerFor, capabilitiesOf } from "./input.ts";
+import { type CallRecord, Ledger } from "./ledger.ts";
 import { Listener } from "./listen.ts";
-import type { TaskLog } from "./log.ts";
-import { backoff, defaultInterval } from "./pace.ts";
-import { type CallReply, readCall } from "./replies.ts";
-import { FollowedTask, type FollowOptions, type RunHost, type TaskRun, type WatchedRun, finishedRun } from "./run.ts";
+import { type LoggedTask, type TaskLog, memoryLog } from "./log.ts";
+import { type TaskMethods, methodsOf } from "./methods.ts";
+import { backoff, defaultInterval, shortest } from "./pace.ts";
+import { FollowedRun, type FollowOptions, type TaskRun, settledRun } from "./run.ts";
+import { isSame } from "./transport.ts";
 
 /** What a {@link TaskClient} may be told. */
 export interface TaskClientOptions {
   /** Who answers what tools ask, before and during a task. What has no handler is not declared. */
   readonly input?: InputHandlers;
-  /** Where to remember the tasks that are waited for, for {@link TaskClient.resumeAll} after a crash. */
+  /** Where to remember calls and answers, for {@link TaskClient.resumeAll} after a crash. By default only in memory. */
   readonly log?: TaskLog;
+  /** Names the server's address in the log, where its URL or its command is not what makes it the same server. */
+  readonly server?: string;
   /** How long a `tools/call` may stay unanswered before it counts as lost. Default 5 minutes. */
   readonly callTimeout?: Duration;
   /** How long one `tasks/*` request may stay unanswered before it is repeated. Default 30 seconds. */
@@ -35,17 +40,21 @@ export interface TaskClientOptions {
   readonly versionNegotiation?: VersionNegotiationOptions;
   /** Whether to have changes pushed where the server does that, rather than poll for them. Default true. */
   readonly listen?: boolean;
-  /** Told of what goes wrong in passing and ends nothing: a poll that failed, a handler that threw. */
+  /** Told of what goes wrong in passing and ends nothing: a poll that failed, a handler that threw, a damaged record. */
   readonly onError?: (error: unknown) => void;
   readonly clock?: Clock;
 }
 
-/** The tool to call, as the SDK's client takes it. */
-export type ToolCall = Pick<CallToolRequestParams, "name" | "arguments" | "_meta">;
-
-/** A server that asks, on one call, more often than this before it starts, is going round in circles. */
-const mostRounds = 20;
 const cancelTries = 3;
+
+/** Clients that are given no log of their own: task clients on one connection share what they answered. */
+const memories = new WeakMap<Client, TaskLog>();
+
+function memoryOf(client: Client): TaskLog {
+  const log = memories.get(client) ?? memoryLog();
+  memories.set(client, log);
+  return log;
+}
 
 /**
  * Calls tools that may become tasks: over any transport, on any server. A server without tasks answers at once, one
@@ -56,41 +65,50 @@ const cancelTries = 3;
 export class TaskClient {
   readonly client: Client;
   readonly #connection: Connection;
-  readonly #host: RunHost;
-  readonly #log: TaskLog | undefined;
-  readonly #followed = new Set<WatchedRun>();
+  readonly #methods: TaskMethods;
+  readonly #host: FollowerHost;
+  readonly #ledger: Ledger;
+  readonly #followers = new Map<string, Follower>();
+  /** What is still to be taken out of the log. */
+  readonly #leaving = new Set<Promise<void>>();
   readonly #callTimeoutMs: number;
-  readonly #pollTimeoutMs: number;
   readonly #versionNegotiation: VersionNegotiationOptions;
 
   constructor(client: Client, options: TaskClientOptions = {}) {
-    const { input = {}, clock = systemClock, onError = () => {}, listen = true, log } = options;
+    const { input = {}, clock = systemClock, onError = () => {}, listen = true, log = memoryOf(client) } = options;
     const { callTimeout = "5m", pollTimeout = "30s", versionNegotiation = { mode: "auto" } } = options;
     this.client = client;
-    this.#log = log;
+    this.#ledger = Ledger.of(log);
     this.#callTimeoutMs = milliseconds(callTimeout);
-    this.#pollTimeoutMs = milliseconds(pollTimeout);
     this.#versionNegotiation = versionNegotiation;
-    this.#connection = new Connection(client, clock, capabilitiesOf(input), (message) => listener?.receive(message));
+    this.#connection = new Connection(client, {
+      clock,
+      address: options.server,
+      capabilities: capabilitiesOf(input),
+      onNotification: (notification) => {
+        listener?.receive(notification);
+        this.#hint(notification);
+      },
+    });
     const listener = listen ? new Listener(this.#connection, clock, onError) : undefined;
+    const methods = methodsOf(this.#connection, milliseconds(pollTimeout), onError);
+    this.#methods = methods;
     this.#host = {
       clock,
       input,
+      claims: this.#ledger.claims,
       onError,
-      send: (method, params, signal) =>
-        this.#connection.task(method, params, { signal, timeoutMs: this.#pollTimeoutMs }),
-      cancel: (taskId) => this.cancel(taskId),
-      forget: (taskId) => void log?.remove(taskId).catch(onError),
-      watch: (run) => {
-        const stop = listener?.watch(run);
-        this.#followed.add(run);
-        return () => {
-          this.#followed.delete(run);
-          stop?.();
-        };
+      record: (taskId) => this.#record(taskId),
+      get: (record, signal) => methods.get(this.#here(record), signal),
+      answer: (record, key, answer, signal) => methods.answer(this.#here(record), key, answer, signal),
+      check: ({ entry: { tool, taskId } }, result) => {
+        if (tool !== null) this.#connection.tools.check(tool, result, taskId ?? "");
       },
+      watch: (follower) => listener?.watch(follower) ?? (() => {}),
+      stopped: (taskId) => void this.#followers.delete(taskId),
     };
     if (client.transport === undefined) declare(client, input);
+    else this.#connection.hook();
   }
 
   /**
@@ -108,160 +126,189 @@ export class TaskClient {
     return this;
   }
 
-  /** Detaches from all tasks, which go on, and closes the SDK's client. */
+  /** Detaches from all tasks, which go on, waits for the log, and closes the SDK's client. */
   async close(): Promise<void> {
-    for (const run of this.#followed) run.detach();
+    for (const follower of this.#followers.values()) follower.dismiss();
+    await Promise.all(this.#leaving);
+    await this.#ledger.idle();
     await this.client.close();
   }
 
   /**
    * Calls a tool and returns its result, however long that takes. A tool's own error is a result with `isError`.
    * Throws a {@link TaskError}: what {@link TaskRun.result} rejects with; `CALL_FAILED` with the server's error;
-   * `MAY_HAVE_STARTED` if the answer was lost (the call is never sent twice); `NOT_A_TASK`, `INPUT_UNSUPPORTED`.
+   * `MAY_HAVE_STARTED` if the answer was lost (the call is never sent twice); `LOG_UNAVAILABLE` before anything is sent;
+   * `NOT_A_TASK`, `INPUT_UNSUPPORTED`.
    */
   async callTool(call: ToolCall, options: FollowOptions = {}): Promise<CallToolResult> {
     return await (await this.start(call, options)).result();
   }
 
-  /** Calls a tool and returns as soon as the server has its result or a task for it. Throws as {@link callTool}. */
+  /**
+   * Calls a tool and returns as soon as the server has its result or a task for it, whose id is in the log by then.
+   * Throws as {@link TaskClient.callTool}.
+   */
   async start(call: ToolCall, options: FollowOptions = {}): Promise<TaskRun> {
-    const { clock, onError } = this.#host;
+    const { signal, onAbort = "cancel", deadline } = options;
+    const { clock, input, onError } = this.#host;
     const startedAt = clock.now();
-    const reply = await this.#call(call, options);
-    if (reply.kind === "result") return finishedRun(reply.result);
-    const { deadline } = options;
-    const { taskId } = reply.task;
-    // A log that fails must not cost the caller the task.
-    await this.#log?.add({ taskId, tool: call.name, startedAt }).catch(onError);
-    const passed = clock.now() - startedAt;
-    const left = deadline === undefined ? {} : { deadline: Math.max(0, milliseconds(deadline) - passed) };
-    return new FollowedTask(this.#host, taskId, reply, { ...options, ...left });
+    if (signal?.aborted === true) {
+      throw new TaskError(onAbort === "cancel" ? "CANCELLED" : "DETACHED", { cause: signal.reason });
+    }
+    const record = await this.#ledger.intend(this.#connection.server, call.name, call.arguments, startedAt);
+    // The handle may still come after the abort, and then somebody has to tell the server, or to remember it.
+    const late = (result: unknown) => {
+      const taskId = visibleTask(result);
+      if (taskId === undefined || signal?.aborted !== true) return;
+      if (onAbort === "cancel") this.cancel(taskId).catch(onError);
+      else record.write({ taskId, state: "working" }).catch(onError);
+    };
+    const host: CallHost = {
+      connection: this.#connection,
+      clock,
+      input,
+      onError,
+      timeoutMs: this.#callTimeoutMs,
+      late,
+    };
+    try {
+      const reply = await placeCall(host, call, record, options);
+      if (reply.kind === "result") {
+        this.#forget(record.entry.call);
+        return settledRun(call.name, reply.result);
+      }
+      const { taskId } = reply.task;
+      // The server runs it by now: a log that fails must not cost the caller the task.
+      await record.write({ taskId, state: "working" }).catch(onError);
+      const passed = clock.now() - startedAt;
+      const left = deadline === undefined ? {} : { deadline: Math.max(0, milliseconds(deadline) - passed) };
+      return this.#follow(taskId, call.name, { ...options, ...left }, reply);
+    } catch (error) {
+      // Whoever only left may want to know later what became of the call.
+      if (asTaskError(error).code === "DETACHED") await this.#ledger.leave(record);
+      else this.#forget(record.entry.call);
+      throw error;
+    }
   }
 
   /** Follows a task that was started earlier, by this process or another. Says nothing about whether it exists. */
   resume(taskId: string, options: FollowOptions = {}): TaskRun {
-    return new FollowedTask(this.#host, taskId, undefined, options);
-  }
-
-  /** Follows every task of the log: those that were waited for when this or another process ended. */
-  async resumeAll(options: FollowOptions = {}): Promise<TaskRun[]> {
-    const tasks = (await this.#log?.list()) ?? [];
-    return tasks.map(({ taskId }) => this.resume(taskId, options));
+    return this.#follow(taskId, undefined, options);
   }
 
   /**
-   * Asks the server to stop a task, which it may or may not heed (Tasks extension, "Task Cancellation"). Throws
-   * `TASK_NOT_FOUND`, or `CONNECTION_LOST` and the like after three tries.
+   * Follows what a process that has ended left in the log of this server: its tasks, and its calls that were sent and
+   * never answered, whose runs reject with `MAY_HAVE_STARTED`. Calls of other servers, and of processes that are alive,
+   * are left alone.
+   */
+  async resumeAll(options: FollowOptions = {}): Promise<TaskRun[]> {
+    const entries = await this.#ledger.left(this.#connection.server, this.#host.onError);
+    return entries.map((entry) =>
+      entry.taskId === null ? this.#lost(entry) : this.#follow(entry.taskId, entry.tool ?? undefined, options),
+    );
+  }
+
+  /** Reads a task once. Throws `TASK_NOT_FOUND`, `OTHER_SERVER`, `CONNECTION_LOST` and the like. */
+  async get(taskId: string): Promise<TaskSnapshot> {
+    const { task } = await this.#about(taskId, (record) => this.#methods.get(this.#here(record)));
+    const requests = task.status === "input_required" ? Object.entries<InputRequest>(task.inputRequests) : [];
+    const unhandled = requests.filter(([, request]) => askerFor(this.#host.input, request) === undefined);
+    return { ...task, unhandledInput: unhandled.map(([key]) => key) };
+  }
+
+  /** Answers one question of a task, whether or not anybody follows it. Throws as {@link TaskClient.get}. */
+  async answer(taskId: string, key: string, answer: InputResponse): Promise<void> {
+    await this.#about(taskId, async (record) => {
+      if (record.stored) await record.answered(key, answer).catch(this.#host.onError);
+      await this.#methods.answer(this.#here(record), key, answer);
+      if (record.stored) await record.answered(key, null).catch(this.#host.onError);
+    });
+    this.#followers.get(taskId)?.hurry(defaultInterval);
+  }
+
+  /**
+   * Asks the server to stop a task, which it may or may not heed (Tasks extension, "Task Cancellation"), and forgets
+   * it. Throws `TASK_NOT_FOUND`, or `CONNECTION_LOST` and the like after three tries.
    */
   async cancel(taskId: string): Promise<void> {
-    const { clock } = this.#host;
-    for (let tries = 1; ; tries += 1) {
-      try {
-        await this.#connection.task("tasks/cancel", { taskId }, { timeoutMs: this.#pollTimeoutMs });
-        return;
-      } catch (thrown) {
-        const error = asTaskError(thrown);
-        if (!isPassing(error) || tries === cancelTries) throw taskError(error, taskId);
-        await new Promise<void>((resolve) => clock.after(backoff(tries, defaultInterval), resolve));
-      }
-    }
-  }
-
-  /** Sends the call, answers what is asked before it starts, and returns what it then becomes. */
-  async #call(call: ToolCall, options: FollowOptions): Promise<Exclude<CallReply, { kind: "input" }>> {
-    const { signal, onAbort = "cancel", deadline } = options;
     const { clock, onError } = this.#host;
-    const scope = new AbortController();
-    const stop = () =>
-      scope.abort(new TaskError(onAbort === "cancel" ? "CANCELLED" : "DETACHED", { cause: signal?.reason }));
-    if (signal?.aborted === true) stop();
-    signal?.addEventListener("abort", stop);
-    const pass = () => scope.abort(new TaskError("DEADLINE_PASSED"));
-    const takeBack = deadline === undefined ? () => {} : clock.after(milliseconds(deadline), pass);
-    // The handle may still come after the abort, and then somebody has to tell the server.
-    const late = (result: unknown) => {
-      const taskId = visibleTask(result);
-      if (taskId !== undefined && signal?.aborted === true && onAbort === "cancel") this.cancel(taskId).catch(onError);
+    await this.#about(taskId, async (record) => {
+      for (let tries = 1; ; tries += 1) {
+        try {
+          await this.#methods.cancel(this.#here(record));
+          break;
+        } catch (error) {
+          if (!isPassing(asTaskError(error)) || tries === cancelTries) throw error;
+          await new Promise<void>((resolve) => clock.after(backoff(tries, defaultInterval), resolve));
+        }
+      }
+      await this.#ledger.remove(record.entry.call).catch(onError);
+    });
+  }
+
+  /** Takes a task out of the log. Needed only for those that were followed with `keep`. */
+  async forget(taskId: string): Promise<void> {
+    const record = await this.#record(taskId);
+    await this.#ledger.remove(record.entry.call);
+  }
+
+  #follow(taskId: string, tool: string | undefined, options: FollowOptions, seed?: Seed): TaskRun {
+    const { clock, onError } = this.#host;
+    const host = {
+      clock,
+      onError,
+      follower: () => {
+        const follower = this.#followers.get(taskId) ?? new Follower(this.#host, taskId, seed);
+        this.#followers.set(taskId, follower);
+        return follower;
+      },
+      cancel: () => this.cancel(taskId),
+      forget: () => this.#later(() => this.forget(taskId)),
     };
+    return new FollowedRun(host, taskId, tool, options);
+  }
+
+  #lost({ call, tool, startedAt }: LoggedTask): TaskRun {
+    const detail = "The process that sent it ended before the answer came.";
+    const error = new TaskError("MAY_HAVE_STARTED", { detail, data: { tool, startedAt } });
+    return settledRun(tool ?? "", error, () => this.#forget(call));
+  }
+
+  #record(taskId: string): Promise<CallRecord> {
+    const { clock, onError } = this.#host;
+    return this.#ledger.find(this.#connection.server, taskId, clock.now(), onError);
+  }
+
+  /** The id of a task, for this server only: it may be all that it takes to read the task. Throws `OTHER_SERVER`. */
+  #here({ entry: { server, taskId } }: CallRecord): string {
+    if (taskId === null || !isSame(server, this.#connection.server)) {
+      throw new TaskError("OTHER_SERVER", { data: { taskId } });
+    }
+    return taskId;
+  }
+
+  async #about<T>(taskId: string, action: (record: CallRecord) => Promise<T>): Promise<T> {
     try {
-      let params: CallToolRequestParams & Record<string, unknown> = { ...call };
-      for (let round = 0; round < mostRounds; round += 1) {
-        scope.signal.throwIfAborted();
-        const reply = await this.#send(params, scope.signal, late);
-        if (reply.kind !== "input") return reply;
-        const inputResponses = await this.#answer(reply.requests, scope.signal);
-        const state = reply.state === undefined ? {} : { requestState: reply.state };
-        params = { ...call, inputResponses, ...state };
-      }
-      throw new TaskError("INVALID_RESPONSE", { detail: `It asked for input more than ${mostRounds} times.` });
-    } finally {
-      takeBack();
-      signal?.removeEventListener("abort", stop);
+      return await action(await this.#record(taskId));
+    } catch (error) {
+      throw taskError(asTaskError(error), taskId);
     }
   }
 
-  async #send(params: CallToolRequestParams, signal: AbortSignal, late: (result: unknown) => void): Promise<CallReply> {
-    const options = { signal, timeoutMs: this.#callTimeoutMs, late };
-    try {
-      return readCall(await this.#connection.callTool(params, options), this.#connection.modern);
-    } catch (thrown) {
-      const error = callError(asTaskError(thrown));
-      const reason = signal.aborted ? (signal.reason as TaskError) : undefined;
-      // A deadline says nothing of what became of the call; whoever aborted it has said enough.
-      throw reason === undefined || (reason.code === "DEADLINE_PASSED" && error.code === "MAY_HAVE_STARTED")
-        ? error
-        : reason;
-    }
+  #forget(call: string): void {
+    this.#later(() => this.#ledger.remove(call));
   }
 
-  /** Answers what the server asks before the call starts; here nothing can be left open for somebody else. */
-  async #answer(requests: InputRequests, signal: AbortSignal): Promise<Record<string, InputResponse>> {
-    const { input, onError } = this.#host;
-    const answers = Object.entries(requests).map(async ([key, request]) => {
-      const asker = askerFor(input, request);
-      if (asker === undefined) {
-        throw new TaskError("INPUT_UNSUPPORTED", { detail: "There is no handler for it.", data: { key } });
-      }
-      return [key, await ask(asker, request, { key, taskId: undefined, signal }, onError)] as const;
-    });
-    const stopped = Promise.withResolvers<never>();
-    const stop = () => stopped.reject(signal.reason);
-    signal.addEventListener("abort", stop);
-    try {
-      return Object.fromEntries(await Promise.race([Promise.all(answers), stopped.promise]));
-    } finally {
-      signal.removeEventListener("abort", stop);
-    }
+  /** On another turn of the event loop: what the host does at once with what it was given comes first. */
+  #later(action: () => Promise<void>): void {
+    const done = new Promise<void>((resolve) => setImmediate(resolve)).then(action).catch(this.#host.onError);
+    this.#leaving.add(done);
+    void done.then(() => this.#leaving.delete(done));
   }
-}
 
-/** Declares what we can do for all requests, and has the same handlers answer a server that asks by requests of its own. */
-function declare(client: Client, input: InputHandlers): void {
-  client.registerCapabilities({ ...capabilitiesOf(input), extensions: { [tasksExtension]: {} } });
-  const free = (method: string) => {
-    try {
-      client.assertCanSetRequestHandler(method);
-      return true;
-    } catch {
-      return false;
-    }
-  };
-  const { elicit, visit, sample, roots } = input;
-  if ((elicit || visit) && free("elicitation/create")) {
-    client.setRequestHandler("elicitation/create", async ({ params }, { mcpReq }) => {
-      const context = { key: "", taskId: undefined, signal: mcpReq.signal };
-      if (params.mode === "url") return (await visit?.(params, context)) ?? { action: "cancel" };
-      return (await elicit?.(params, context)) ?? { action: "cancel" };
-    });
-  }
-  if (sample && free("sampling/createMessage")) {
-    client.setRequestHandler("sampling/createMessage", async ({ params }, { mcpReq }) =>
-      sample(params, { key: "", taskId: undefined, signal: mcpReq.signal }),
-    );
-  }
-  if (roots && free("roots/list")) {
-    client.setRequestHandler("roots/list", async (_, { mcpReq }) =>
-      roots({ key: "", taskId: undefined, signal: mcpReq.signal }),
-    );
+  /** A server of 2025-11-25 may say that a task has changed, but not how: the task is then looked at. */
+  #hint({ method, params }: Notification): void {
+    if (method !== "notifications/tasks/status" || typeof params?.taskId !== "string") return;
+    this.#followers.get(params.taskId)?.hurry(shortest);
   }
 }

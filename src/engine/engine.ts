@@ -101,7 +101,7 @@ export function createEngine(options: EngineOptions): Engine {
     },
 
     async send(id, key, value) {
-      const text = JSON.stringify(value ?? null) as string;
+      const text = JSON.stringify(value ?? null);
       return isTaskId(id) && (await store.send(id, key, text));
     },
 
@@ -116,7 +116,7 @@ export function createEngine(options: EngineOptions): Engine {
     },
 
     handle: (task) => wireTask(task, poll(task)),
-    describe: (task) => detailedTask(task, poll(task)),
+    describe: (task) => detailedTask(explained(task, clock.now()), poll(task)),
     expire: () => scheduleSweep(0),
     attempts: store,
 
@@ -128,10 +128,21 @@ export function createEngine(options: EngineOptions): Engine {
   };
 }
 
+/** How long a task may be in the queue before a client is told. */
+const unclaimedMs = 5_000;
+
 function present(found: Task | Gone | undefined): Task {
   if (found === undefined) throw new TaskError("TASK_NOT_FOUND");
   if (found === "expired") throw new TaskError("TASK_EXPIRED");
   return found;
+}
+
+/** A task that no worker takes, perhaps because none knows its tool or version, says so. */
+function explained(task: Task, now: number): Task {
+  const unclaimed = task.activation === "queued" && task.epoch === 0 && now - task.createdAt > unclaimedMs;
+  return unclaimed && task.statusMessage === null
+    ? { ...task, statusMessage: "Queued: no worker has taken it yet." }
+    : task;
 }
 
 /** Parts responses into those that fit an open request, and a sentence on the others that tried to. */

@@ -5,7 +5,7 @@ import { tasksRequired } from "../protocol/capabilities.ts";
 import { missingFor, type InputRequests } from "../protocol/input.ts";
 import type { WireTask } from "../protocol/wire.ts";
 import type { Task } from "../store/store.ts";
-import type { TaskTool } from "../tool.ts";
+import { newTaskOf, type TaskTool } from "../tool.ts";
 import { gather, questionsOf } from "./before.ts";
 import type { Caller } from "./methods.ts";
 
@@ -72,19 +72,12 @@ export async function reply(parts: ReplyParts, call: Call): Promise<Reply> {
 function create({ engine, keepAuth }: ReplyParts, call: Call, answers: object): Promise<Task> {
   const { tool } = call;
   return engine.create({
+    ...newTaskOf(tool),
     owner: call.owner,
-    tool: tool.name,
-    version: tool.version,
-    queue: tool.queue,
-    priority: tool.priority,
     args: JSON.stringify(call.args ?? {}),
     answers: JSON.stringify(answers),
     client: call.client,
     auth: JSON.stringify(keepAuth(call.auth) ?? null),
-    timeoutMs: tool.timeoutMs,
-    keepMs: tool.keepMs,
-    attempts: tool.attempts,
-    recovery: tool.recovery,
   });
 }
 

@@ -25,6 +25,8 @@ export interface Task {
   /** Rises with each claim. */
   readonly epoch: number;
   readonly cancelRequested: boolean;
+  /** Its activation: in the queue (perhaps for later), with a worker, or null for none. */
+  readonly activation: "queued" | "leased" | null;
   /** What is asked and not answered, in the order of asking; empty unless `input_required`. */
   readonly inputRequests: InputRequests;
   /** JSON text of the tool's result; only when `completed`. */
@@ -63,6 +65,8 @@ export interface NewTask {
   readonly attempts: number;
   /** Whether an interrupted attempt is followed by another, or ends the task as failed. */
   readonly recovery: "retry" | "fail";
+  /** Whether a cancel resumes a waiting handler, so that it can clean up, or ends its task at once. */
+  readonly unwind: boolean;
 }
 
 /** A claimed activation. Every write of a worker names it; once another epoch exists, it changes nothing. */
@@ -152,7 +156,8 @@ export interface Renewal {
 export interface Swept {
   readonly timedOut: number;
   readonly cancelled: number;
-  readonly purged: number;
+  /** Ids of what was deleted. */
+  readonly purged: readonly string[];
   readonly more: boolean;
 }
 
@@ -183,7 +188,8 @@ export interface TaskStore extends AsyncDisposable {
   get(id: string, owner: string): Promise<Task | Gone | undefined>;
   /**
    * Stores answers to outstanding requests, first one wins; others change nothing. The last one makes the task
-   * `working` and queues its activation. `refused` replaces the status message, for answers that did not fit.
+   * `working`, clears the status message and queues its activation. `refused` replaces the status message while
+   * requests are open, for answers that did not fit.
    */
   answer(
     id: string,
@@ -194,8 +200,9 @@ export interface TaskStore extends AsyncDisposable {
   /** Keeps the first value (JSON text) for an event and wakes the task if it awaits it. False: unknown or terminal. */
   send(id: string, key: string, value: string): Promise<boolean>;
   /**
-   * Asks a task to end, once and for good. Queued or parked: cancelled at once. Running: its worker learns of it, and
-   * after `graceMs` a sweep cancels it. A terminal task stays as it is.
+   * Asks a task to end, once and for good. Queued or parked: cancelled at once, or with `unwind`, once an attempt was
+   * made, queued for another attempt that learns of it. Running: its worker learns of it. After `graceMs` a sweep
+   * cancels it. A terminal task stays as it is.
    */
   requestCancel(id: string, owner: string, graceMs: number): Promise<Task | Gone | undefined>;
   /** Calls `listener` with the ids of tasks that changed, or null for any. Hints: late, repeated or lost ones are allowed. */

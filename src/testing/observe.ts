@@ -65,14 +65,14 @@ export function watchHandler(
         wait(name);
         return free.without(() => task.poll(name, options, watchStep(fn, true) as typeof fn));
       },
-      elicit: Object.assign(named(task.elicit as never) as TaskContext["elicit"], {
-        raw: named(task.elicit.raw as never) as TaskContext["elicit"]["raw"],
+      elicit: Object.assign(named<unknown[], never>(task.elicit as never), {
+        raw: named<unknown[], never>(task.elicit.raw as never),
       }),
       approve: named(task.approve),
       sample: named(task.sample),
       roots: named(task.roots),
       sleep: named(task.sleep),
-      event: named(task.event as never) as TaskContext["event"],
+      event: named<unknown[], never>(task.event as never),
     };
   }
 

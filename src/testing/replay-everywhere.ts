@@ -7,7 +7,7 @@ import type { DetailedTask } from "../protocol/wire.ts";
 import { manualClock, type ManualClock } from "../store/contract/manual-clock.ts";
 import { sqlite } from "../store/sqlite/index.ts";
 import type { Claim, Task, TaskStore } from "../store/store.ts";
-import type { TaskTool } from "../tool.ts";
+import { newTaskOf, type TaskTool } from "../tool.ts";
 import { startAttempt } from "../worker/attempt.ts";
 import { createMortal, type Crash, type Mortal } from "./mortal.ts";
 import { watchHandler, type Observed } from "./observe.ts";
@@ -82,9 +82,9 @@ async function run(tool: TaskTool, args: unknown, answers: Answers, crash: Crash
   const mortal = createMortal(store, crash);
   const world = createWorld(engine, store, clock, answers);
   const { id } = await engine.create({
-    ...{ tool: tool.name, version: tool.version, queue: tool.queue, priority: 0, client: everything, owner: "" },
-    ...{ args: JSON.stringify(args), answers: "{}", auth: "null", timeoutMs: null, keepMs: null },
-    ...{ attempts: Math.max(2, tool.attempts), recovery: tool.recovery },
+    ...newTaskOf(tool),
+    ...{ client: everything, owner: "", args: JSON.stringify(args), answers: "{}", auth: "null" },
+    ...{ timeoutMs: null, attempts: Math.max(2, tool.attempts) },
   });
   for (;;) {
     const task = await engine.read(id, "");
@@ -97,7 +97,7 @@ async function run(tool: TaskTool, args: unknown, answers: Answers, crash: Crash
     const handler = watchHandler(tool, claim.taskId, ran);
     observed.push(handler.observed);
     const died = await attempt(handler.tool, claim, mortal, clock);
-    if (died) await clock.advance(leaseMs + 1);
+    if (died) clock.advance(leaseMs + 1);
   }
 }
 

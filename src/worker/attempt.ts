@@ -88,6 +88,9 @@ export function startAttempt(options: AttemptOptions): RunningAttempt {
       ? () => {}
       : clock.after(claim.deadline - claim.now, () => abort(new TaskError("TIMED_OUT")));
 
+  // A handler that is resumed to clean up finds its signal aborted from the start.
+  if (claim.task.cancelRequested) abort(new TaskError("CANCELLED"));
+
   async function run(): Promise<void> {
     const end = await Promise.race([cut, handle(tool, claim, context)]);
     cancelDeadline();

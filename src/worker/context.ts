@@ -145,9 +145,10 @@ export function createContext(options: ContextOptions): TaskContext {
     const key = keys.take("step", name);
     const known = journal.steps[key];
     const wakeAt = known?.state === "started" ? known.wakeAt : null;
-    signal.throwIfAborted();
-    if (wakeAt === null) await timer(key, milliseconds(duration));
-    else if (wakeAt > claim.now) await timer(key, wakeAt - claim.now);
+    if (wakeAt === null || wakeAt > claim.now) {
+      signal.throwIfAborted();
+      await timer(key, wakeAt === null ? milliseconds(duration) : wakeAt - claim.now);
+    }
     replay.use(undefined);
     keys.settle("step", key);
   }
@@ -164,13 +165,13 @@ export function createContext(options: ContextOptions): TaskContext {
       return replay.use(recall(known.value)) as T;
     }
     const wakeAt = known?.state === "started" ? known.wakeAt : null;
-    if (wakeAt !== null && wakeAt > claim.now) await timer(key, wakeAt - claim.now);
-    for (;;) {
+    for (let pauseMs = wakeAt === null ? 0 : wakeAt - claim.now; ; pauseMs = milliseconds(every)) {
+      signal.throwIfAborted();
+      if (pauseMs > 0) await timer(key, pauseMs);
       signal.throwIfAborted();
       replay.live();
       const found = await look(key, fn);
       if (found !== undefined) return found;
-      await timer(key, milliseconds(every));
     }
   }
 

@@ -5,6 +5,7 @@ import type { Engine } from "../engine/engine.ts";
 import type { Claim } from "../store/store.ts";
 import type { TaskTool } from "../tool.ts";
 import { startAttempt, type RunningAttempt } from "./attempt.ts";
+import { failed } from "./result.ts";
 
 /** What a worker is made of. Lengths are milliseconds. */
 export interface WorkerParts {
@@ -97,7 +98,6 @@ export function startWorker(parts: WorkerParts): Worker {
     const onUnstepped = (ms: number) => warnOfUnstepped(tool.name, ms);
     const attempt = startAttempt({ claim, tool, verbs, clock, onError, onUnstepped, maxResultBytes, maxStepBytes });
     running.set(claim.taskId, attempt);
-    if (claim.task.cancelRequested) attempt.abort(new TaskError("CANCELLED"));
     const stopWatching = engine.watch(claim.taskId, () => void look(attempt));
     void attempt.done.then(() => {
       stopWatching();
@@ -152,8 +152,16 @@ export function startWorker(parts: WorkerParts): Worker {
     await within(idle(), parts.drainMs);
     for (const attempt of running.values()) attempt.abort(new TaskError("SHUTTING_DOWN"));
     await within(idle(), stopMs);
-    await handBack([...running.values()].map(({ claim }) => claim));
+    await leaveBehind([...running.values()].map(({ claim }) => claim));
     cancelRenewal();
+  }
+
+  /** Their handlers heed nothing and may go on for ever: what must never run twice ends here, the rest is handed back. */
+  async function leaveBehind(claims: readonly Claim[]): Promise<void> {
+    const mayRunAgain = ({ task }: Claim) => tools.get(`${task.tool}@${task.version}`)?.recovery !== "fail";
+    const interrupted = failed(new TaskError("INTERRUPTED").toRpc());
+    const ended = claims.filter((claim) => !mayRunAgain(claim)).map((claim) => verbs.finish(claim, interrupted));
+    await Promise.allSettled([...ended, handBack(claims.filter(mayRunAgain))]);
   }
 
   /** At once and without spending an attempt; what this fails for is taken over when its lease runs out. */

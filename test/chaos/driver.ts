@@ -39,6 +39,8 @@ export interface DriverOptions {
 export interface Driver {
   /** Every acknowledged task. */
   readonly driven: readonly Driven[];
+  /** The part of the tasks that are over, from 0 to 1. */
+  done(): number;
   /** Resolves when each plan has its task and each task has its end, or after so many milliseconds. */
   finished(withinMs: number): Promise<void>;
   /** Reads every task once more. */
@@ -256,6 +258,7 @@ export function startDriver({ plans, front, complain }: DriverOptions): Driver {
 
   return {
     driven,
+    done: () => driven.filter(({ terminal }) => terminal !== null).length / plans.length,
     async finished(withinMs) {
       const end = Date.now() + withinMs;
       const isOpen = () => driven.length < plans.length || driven.some(({ terminal }) => terminal === null);

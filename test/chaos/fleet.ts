@@ -9,6 +9,8 @@ const program = fileURLToPath(new URL("process.ts", import.meta.url));
 export interface Post {
   /** Where it listens, or null while it doesn't. */
   url(): string | null;
+  /** Whether it has been ready for a moment, and isn't stopped. */
+  working(): boolean;
   kill(): void;
   /** Stops it in its tracks for so many milliseconds. */
   freeze(ms: number): void;
@@ -44,6 +46,7 @@ export function startFleet(
   function post(role: ProcessSettings["role"]) {
     let child: ChildProcess;
     let url: string | null = null;
+    let working = false;
     let ready = Promise.withResolvers<void>();
     const ended = Promise.withResolvers<void>();
     let thaw: NodeJS.Timeout | undefined;
@@ -62,12 +65,15 @@ export function startFleet(
       createInterface(own.stdout).once("line", (line) => {
         if (child !== own) return;
         url = (JSON.parse(line) as { url: string | null }).url;
+        atWork(own, 250);
         ready.resolve();
       });
       own.once("close", (code, killed) => {
         living.delete(own);
         clearTimeout(thaw);
+        thaw = undefined;
         url = null;
+        working = false;
         if (code !== 0 && killed !== "SIGKILL" && killed !== "SIGTERM")
           complain(`a ${role} ended with ${code ?? killed}: ${said}`);
         if (closing) return ended.resolve();
@@ -77,22 +83,36 @@ export function startFleet(
       });
     }
 
+    /** Only who has had some time has something to lose. */
+    function atWork(own: ChildProcess, afterMs: number): void {
+      setTimeout(() => (working ||= child === own && living.has(own) && thaw === undefined), afterMs).unref();
+    }
+
     start();
     return {
       url: () => url,
+      working: () => working,
       ready: () => ready.promise,
       kill() {
+        working = false;
         counts.kills += 1;
         signal(child, "SIGKILL");
       },
       freeze(ms: number) {
         const frozen = child;
         counts.stops += 1;
+        working = false;
         signal(frozen, "SIGSTOP");
         clearTimeout(thaw);
-        thaw = setTimeout(() => signal(frozen, "SIGCONT"), ms);
+        thaw = setTimeout(() => {
+          thaw = undefined;
+          signal(frozen, "SIGCONT");
+          // Its handlers go on now, and find that others have their tasks.
+          atWork(frozen, 500);
+        }, ms);
       },
       drain() {
+        working = false;
         counts.drains += 1;
         signal(child, "SIGTERM");
       },

@@ -48,7 +48,7 @@ const began = Date.now();
 for (let round = 0; round < rounds; round++) {
   const start = Date.now();
   try {
-    const report = await runRound({ seed: seed + round, tasks, blows: 15, overMs: 5_000, folder });
+    const report = await runRound({ seed: seed + round, tasks, blows: 16, folder });
     add(totals, { ...report.counts });
     add(errors, report.errors);
     violations.push(...report.violations);

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
 import { checkIntegrity, lookForBroken, readRows, type Row } from "./database.ts";
 import { startDriver, type Driven } from "./driver.ts";
-import { startFleet, type Fleet } from "./fleet.ts";
+import { startFleet, type Fleet, type Post } from "./fleet.ts";
 import { readHistory, type History } from "./history.ts";
 import { readLog } from "./log.ts";
 import { createRandom, type Random } from "./random.ts";
@@ -13,9 +13,8 @@ import { judge } from "./verdict.ts";
 export interface RoundOptions {
   readonly seed: number;
   readonly tasks: number;
-  /** How many kills, stops and drains there are, and over how many milliseconds. */
+  /** How many kills, stops and drains there are. */
   readonly blows: number;
-  readonly overMs: number;
   /** A folder for what the rounds leave behind; a round that found something keeps its own in there. */
   readonly folder: string;
 }
@@ -57,17 +56,20 @@ export interface RoundReport {
 const workers = 3;
 const leaseMs = 1_000;
 const graceMs = 500;
+/** When nothing gets done for so long, the next blow comes anyway. */
+const longestCalmMs = 800;
 /** How long after the last blow everything may take. */
 const patienceMs = 45_000;
 
 /** One round: processes on a fresh file, tasks of all kinds, blows, and the verdict. Everything it started is gone after it. */
-export async function runRound({ seed, tasks, blows, overMs, folder }: RoundOptions): Promise<RoundReport> {
+export async function runRound({ seed, tasks, blows, folder }: RoundOptions): Promise<RoundReport> {
   const home = join(folder, `round-${seed}`);
   const database = join(home, "tasks.db");
   const log = join(home, "log");
   const own = join(home, "own");
-  const violations: string[] = [];
-  const complain = (text: string) => void violations.push(`seed ${seed}: ${text}`);
+  // What is wrong for a while is wrong at each look.
+  const violations = new Set<string>();
+  const complain = (text: string) => void violations.add(`seed ${seed}: ${text}`);
   await mkdir(own, { recursive: true });
   await using fleet = startFleet(
     { database, log, folder: own, leaseMs, graceMs, concurrency: 24 },
@@ -78,7 +80,7 @@ export async function runRound({ seed, tasks, blows, overMs, folder }: RoundOpti
   await within(fleet.ready(), 20_000, "the processes did not start");
   const driver = startDriver({ plans: createPlans(seed, tasks), front: fleet.front, complain });
   const watcher = watchInvariants(database, complain);
-  await strike(fleet, createRandom(seed).branch(-1), blows, overMs);
+  await strike(fleet, createRandom(seed).branch(-1), blows, driver.done);
   await driver.finished(patienceMs);
   await driver.readAll();
   await driver.stop();
@@ -87,7 +89,7 @@ export async function runRound({ seed, tasks, blows, overMs, folder }: RoundOpti
 
   const rows = readRows(database);
   const history = readHistory(readLog(log));
-  violations.push(...history.violations.map((text) => `seed ${seed}: ${text}`));
+  history.violations.forEach(complain);
   const integrity = checkIntegrity(database);
   if (integrity !== "ok") complain(`the database is damaged: ${integrity}`);
   for (const text of lookForBroken(database) ?? ["the database could not be read"]) complain(`at the end: ${text}`);
@@ -97,43 +99,53 @@ export async function runRound({ seed, tasks, blows, overMs, folder }: RoundOpti
     for (const fault of judge(evidence))
       complain(`${task.taskId} (${task.plan.script.tag}, ${task.plan.tool}): ${fault}`);
   }
-  if (violations.length === 0) await rm(home, { recursive: true, force: true });
+  if (violations.size === 0) await rm(home, { recursive: true, force: true });
   return {
     counts: count(driver.driven, fleet, rows, history, looks),
     errors: history.errors,
-    violations: violations.length === 0 ? [] : [...violations, `seed ${seed}: its files are in ${home}`],
+    violations: violations.size === 0 ? [] : [...violations, `seed ${seed}: its files are in ${home}`],
   };
 }
 
-/** Kills, stops and drains at seeded moments; the first few make sure that each kind happens. */
-async function strike(fleet: Fleet, random: Random, blows: number, overMs: number): Promise<void> {
-  const worker = () => random.pick(fleet.workers);
-  const freeze = () => worker().freeze(random.between(leaseMs * 1.2, leaseMs * 2));
+/**
+ * Kills, stops and drains. When they come is seeded by how much of the work is done, so that a slow machine takes as
+ * many blows on the way as a fast one. The first few make sure that each kind happens.
+ */
+async function strike(fleet: Fleet, random: Random, blows: number, done: () => number): Promise<void> {
   const kinds = {
-    kill: () => worker().kill(),
-    freeze,
+    kill: (post: Post) => post.kill(),
+    freeze: (post: Post) => post.freeze(random.between(leaseMs * 1.2, leaseMs * 2)),
     front: () => fleet.front.kill(),
-    drain: () => worker().drain(),
+    drain: (post: Post) => post.drain(),
     all: () => fleet.workers.forEach((each) => each.kill()),
   };
   const draw = (): keyof typeof kinds => {
     const at = random.next();
     if (at < 0.4) return "kill";
-    if (at < 0.68) return "freeze";
-    if (at < 0.83) return "front";
-    return at < 0.95 ? "drain" : "all";
+    if (at < 0.7) return "freeze";
+    if (at < 0.84) return "front";
+    return at < 0.96 ? "drain" : "all";
   };
-  const planned = (["kill", "freeze", "front", "drain", "freeze", "kill"] as const).slice(0, blows);
+  const planned = (["kill", "freeze", "front", "drain", "freeze", "kill", "freeze", "front", "freeze"] as const).slice(
+    0,
+    blows,
+  );
   const list = [...planned, ...Array.from({ length: blows - planned.length }, draw)].map((kind) => ({
     kind,
-    at: random.between(100, overMs),
+    at: random.next() * 0.85,
+    post: random.pick(fleet.workers),
+    // Now and then one that is just starting, or stopped, is hit; most blows are for those who work.
+    blind: random.chance(0.15),
   }));
-  const began = Date.now();
-  for (const { kind, at } of list.toSorted((a, b) => a.at - b.at)) {
-    await pause(Math.max(0, began + at - Date.now()));
-    kinds[kind]();
+  for (const { kind, at, post, blind } of list.toSorted((a, b) => a.at - b.at)) {
+    const patience = Date.now() + longestCalmMs;
+    while (done() < at && Date.now() < patience) await pause(10);
+    const target = kind === "front" ? fleet.front : post;
+    while (!blind && !target.working() && Date.now() < patience + longestCalmMs) await pause(10);
+    kinds[kind](target);
+    await pause(random.between(0, 150));
   }
-  // The last one that was stopped must have had its chance to write as a zombie.
+  // The last one that was stopped must have its chance to write as a zombie.
   await pause(leaseMs * 2);
 }
 

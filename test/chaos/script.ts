@@ -99,7 +99,7 @@ function leaf(random: Random, tool: ToolName, key: () => string): Operation {
   if (draw < 0.35)
     return random.chance(0.06)
       ? { do: "step", key: key(), ms: random.between(800, 1_800), deaf: true }
-      : { do: "step", key: key(), ms: random.between(0, 300), deaf: random.chance(0.2) };
+      : { do: "step", key: key(), ms: random.between(0, 400), deaf: random.chance(0.5) };
   if (draw < 0.5) return { do: "once", key: key(), ms: random.between(0, 200) };
   if (draw < 0.68) return { do: "ask", keys: Array.from({ length: random.between(1, 3) }, key), answered: true };
   if (draw < 0.78) return { do: "sleep", key: key(), ms: random.between(0, 800) };

@@ -22,7 +22,7 @@ type Mutable<T> = { -readonly [K in keyof T]: T[K] };
 
 interface ModelTask {
   readonly made: NewTask;
-  readonly seen: Mutable<Omit<Task, "ttlMs" | "inputRequests">>;
+  readonly seen: Mutable<Omit<Task, "activation" | "ttlMs" | "inputRequests">>;
   activation: { readonly due: number } | { until: number; readonly worker: string } | null;
   deadline: number | null;
   cancelBy: number | null;
@@ -62,6 +62,7 @@ function visible(task: ModelTask): Task {
   const open = seen.status === "input_required" ? [...inputs].filter(([, { open }]) => open) : [];
   return {
     ...seen,
+    activation: task.activation === null ? null : isLeased(task) ? "leased" : "queued",
     ttlMs: ttl({ createdAt: seen.createdAt, finishedAt, timeoutMs: made.timeoutMs, keepMs: made.keepMs }),
     inputRequests: Object.fromEntries(open.map(([key, { request }]) => [key, request])),
   };
@@ -87,9 +88,9 @@ function find(model: Model, id: string, owner: string): ModelTask | "expired" | 
   return isOver(model, task) ? "expired" : task;
 }
 
-function isOver(model: Model, { finishedAt, made }: ModelTask): boolean {
-  return finishedAt !== null && made.keepMs !== null && finishedAt + made.keepMs <= model.now;
-}
+const purgeAt = ({ finishedAt, made }: ModelTask) => (finishedAt ?? Infinity) + (made.keepMs ?? Infinity);
+
+const isOver = (model: Model, task: ModelTask) => purgeAt(task) <= model.now;
 
 function reveal(model: Model, { seen }: ModelTask, change: Partial<Task>): void {
   const before = seen.status;
@@ -239,7 +240,7 @@ const verbs = {
     const done = [...task.inputs.values()].every(({ open }) => !open);
     if (done) {
       if (task.activation === null) queue(model, task);
-      reveal(model, task, { status: "working" });
+      reveal(model, task, { status: "working", statusMessage: null });
     } else if (refused !== null) reveal(model, task, { statusMessage: cleanMessage(refused) });
     else if (taken.length > 0) reveal(model, task, {});
     return visible(task);
@@ -273,12 +274,12 @@ const verbs = {
     const late = model.tasks.filter(({ cancelBy }) => cancelBy !== null && cancelBy <= model.now);
     for (const task of late) end(model, task, cancelled, true);
     const ended = late.length + recover(model);
-    const over = model.tasks.filter((task) => isOver(model, task));
+    const over = model.tasks.filter((task) => isOver(model, task)).toSorted((a, b) => purgeAt(a) - purgeAt(b));
     model.tasks = model.tasks.filter((task) => !over.includes(task));
     for (const { made } of over)
       model.gone.push({ id: made.id, owner: made.owner, until: model.now + memoryMs(made.keepMs ?? 0) });
     model.gone = model.gone.filter(({ until }) => until > model.now);
-    return { timedOut, cancelled: ended, purged: over.length, more: false };
+    return { timedOut, cancelled: ended, purged: over.map(({ seen }) => seen.id), more: false };
   },
 
   list: (model: Model) => tasksOf(model),

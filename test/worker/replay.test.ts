@@ -460,6 +460,37 @@ describe("ends", () => {
     expect(runs).toBe(1);
   });
 
+  test("with onCancel unwind, a handler that waits is resumed to clean up, and then cancelled", async () => {
+    const cleaned: string[] = [];
+    const tool = taskTool({
+      name: "wrapper",
+      inputSchema: z.object({ wait: z.enum(["approve", "sleep", "event", "poll"]) }),
+      task: { onCancel: "unwind" },
+      async run({ wait }, task) {
+        const job = await task.step("start", () => `job of ${wait}`);
+        await task.sleep("short", 1);
+        try {
+          if (wait === "approve") await task.approve("go", "Go on?");
+          if (wait === "sleep") await task.sleep("nap", "1h");
+          if (wait === "event") await task.event("done");
+          if (wait === "poll") await task.poll("done", { every: "1h" }, () => undefined);
+        } finally {
+          if (task.signal.aborted) cleaned.push(job);
+        }
+        return text("never");
+      },
+    });
+    await using bench = workbench([tool]);
+    bench.worker();
+    for (const wait of ["approve", "sleep", "event", "poll"]) {
+      const id = await bench.start(tool, { wait });
+      await bench.until(id, (task) => task.epoch === 2 && task.activation !== "leased");
+      await bench.engine.cancel(id, "");
+      await bench.until(id, (task) => task.status === "cancelled");
+    }
+    expect(cleaned).toEqual(["job of approve", "job of sleep", "job of event", "job of poll"]);
+  });
+
   test("a worker that closes hands back what runs, without spending an attempt", async () => {
     let runs = 0;
     const running = signals();
@@ -485,6 +516,31 @@ describe("ends", () => {
     bench.worker();
     expect(await bench.settled(id)).toMatchObject({ status: "completed", result: text(1) });
     expect(bench.errors).toEqual([]);
+  });
+
+  test("a tool that must not run twice is not handed back when its handler outlasts the worker", async () => {
+    let runs = 0;
+    const running = signals();
+    const over = signals();
+    const tool = taskTool({
+      name: "deaf",
+      task: { recovery: "fail" },
+      async run() {
+        runs++;
+        running.next();
+        await over.reached();
+        return text("too late");
+      },
+    });
+    await using bench = workbench([tool]);
+    const id = await bench.start(tool);
+    const worker = bench.worker();
+    await running.reached();
+    await worker.close();
+    bench.worker();
+    expect(await bench.settled(id)).toMatchObject({ status: "failed", error: new TaskError("INTERRUPTED").toRpc() });
+    over.next();
+    expect(runs).toBe(1);
   });
 
   test("the errors of the table reach a handler as TaskError", () => {

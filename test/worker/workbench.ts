@@ -5,7 +5,7 @@ import { readCapabilities } from "../../src/protocol/capabilities.ts";
 import type { DetailedTask } from "../../src/protocol/wire.ts";
 import { sqlite } from "../../src/store/sqlite/index.ts";
 import type { Task, TaskStore } from "../../src/store/store.ts";
-import type { TaskTool } from "../../src/tool.ts";
+import { newTaskOf, type TaskTool } from "../../src/tool.ts";
 import { startWorker, type Worker, type WorkerParts } from "../../src/worker/worker.ts";
 
 /** What a client can do that declared everything. */
@@ -53,10 +53,9 @@ export function workbench(tools: readonly TaskTool[], options: { clock?: Clock; 
     store,
     errors,
     async start(tool, args = {}, client = everything) {
-      const { name, version, queue, priority, timeoutMs, keepMs, attempts, recovery } = tool;
       const task = await engine.create({
-        ...{ tool: name, version, queue, priority, timeoutMs, keepMs, attempts, recovery, client },
-        ...{ owner: "", args: JSON.stringify(args), answers: "{}", auth: "null" },
+        ...newTaskOf(tool),
+        ...{ client, owner: "", args: JSON.stringify(args), answers: "{}", auth: "null" },
       });
       return task.id;
     },

@@ -44,6 +44,7 @@ export const clientCases = cases({
       rev: created.rev,
       epoch: 0,
       cancelRequested: false,
+      activation: "queued",
       inputRequests: {},
       result: null,
       error: null,
@@ -296,6 +297,46 @@ export const clientCases = cases({
     }
     assert.equal((await claim(store)).length, 0);
     assert.equal(await store.nextDue(), null);
+  },
+
+  "with unwind, a cancel resumes a waiting task, whose end is its attempt's": async ({ store }) => {
+    for (const wait of [
+      waits({ inputs: [{ key: "size", request: form }] }),
+      waits({ events: ["paid"] }),
+      waits({ timers: [{ key: "nap", dueInMs: hour }] }),
+    ]) {
+      const claimed = await begin(store, { unwind: true });
+      await store.park(claimed, wait, false);
+      const told = await store.requestCancel(claimed.taskId, owner, hour);
+      assert.ok(typeof told === "object");
+      assert.deepEqual([told.status, told.cancelRequested, told.inputRequests], ["working", true, {}]);
+      assert.equal(told.activation, "queued");
+      const late = await store.answer(claimed.taskId, owner, { size: { action: "accept" } }, "no");
+      assert.deepEqual(late, told);
+      const resumed = await claimOne(store);
+      assert.deepEqual([resumed.taskId, resumed.task.cancelRequested], [claimed.taskId, true]);
+      // Its process is drained, or it asks again: the handler has still to see the cancel.
+      await store.release(resumed, { delayMs: 0, spend: false });
+      await store.park(await claimOne(store), wait, false);
+      assert.equal(await store.finish(await claimOne(store), { status: "cancelled", statusMessage: null }), true);
+      assert.equal((await read(store, claimed)).status, "cancelled");
+    }
+  },
+
+  "with unwind, a task that was never begun is cancelled at once, and one that is not resumed after its grace": async ({
+    store,
+    clock,
+  }) => {
+    const queued = await create(store, { unwind: true });
+    const ended = await store.requestCancel(queued.id, owner, hour);
+    assert.ok(typeof ended === "object" && ended.status === "cancelled");
+    const parked = await begin(store, { unwind: true });
+    await store.park(parked, waits({ events: ["paid"] }), false);
+    await store.requestCancel(parked.taskId, owner, 1_000);
+    clock.advance(1_000);
+    assert.equal((await store.sweep()).cancelled, 1);
+    assert.equal((await read(store, parked)).status, "cancelled");
+    assert.equal((await claim(store)).length, 0);
   },
 
   "a running task learns of a cancel, once, and may still finish": async ({ store, clock }) => {

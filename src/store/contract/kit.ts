@@ -57,6 +57,7 @@ export function newTask(change: Partial<NewTask> = {}): NewTask {
     keepMs: day,
     attempts: 3,
     recovery: "retry",
+    unwind: false,
     ...change,
   };
 }

@@ -137,7 +137,7 @@ export const timeCases = cases({
     assert.equal((await store.sweep()).timedOut, 0);
     await store.renew("worker-1", [running], leaseMs);
     clock.advance(1);
-    assert.deepEqual(await store.sweep(), { timedOut: 4, cancelled: 0, purged: 0, more: false });
+    assert.deepEqual(await store.sweep(), { timedOut: 4, cancelled: 0, purged: [], more: false });
     for (const claimed of [running, parked, sleeping, queued]) {
       const task = await read(store, claimed);
       assert.equal(task.status, "failed");
@@ -191,7 +191,7 @@ export const timeCases = cases({
     const { ttlMs, createdAt } = await read(store, claimed);
     assert.equal(ttlMs, 500 + hour);
     clock.advance(createdAt + ttlMs - 1 - clock.now());
-    assert.equal((await store.sweep()).purged, 0);
+    assert.equal((await store.sweep()).purged.length, 0);
     await read(store, claimed);
     clock.advance(1);
     const expired = async (who: string) => [
@@ -201,7 +201,7 @@ export const timeCases = cases({
     ];
     assert.deepEqual(await expired(owner), ["expired", "expired", "expired"]);
     assert.deepEqual(await expired("bob"), [undefined, undefined, undefined]);
-    assert.deepEqual(await store.sweep(), { timedOut: 0, cancelled: 0, purged: 1, more: false });
+    assert.deepEqual(await store.sweep(), { timedOut: 0, cancelled: 0, purged: [claimed.taskId], more: false });
     assert.deepEqual(await expired(owner), ["expired", "expired", "expired"]);
     assert.deepEqual(await expired("bob"), [undefined, undefined, undefined]);
     assert.equal(await store.send(claimed.taskId, "paid", "1"), false);
@@ -216,7 +216,7 @@ export const timeCases = cases({
       const claimed = await begin(store, { keepMs });
       await store.finish(claimed, { status: "completed", result: "1" });
       clock.advance(keepMs);
-      assert.equal((await store.sweep()).purged, 1);
+      assert.equal((await store.sweep()).purged.length, 1);
       clock.advance(memory - 1);
       await store.sweep();
       assert.equal(await store.get(claimed.taskId, owner), "expired");
@@ -231,7 +231,7 @@ export const timeCases = cases({
     const done = await begin(store, { keepMs: null });
     await store.finish(done, { status: "completed", result: "1" });
     clock.advance(1_000 * day);
-    assert.equal((await store.sweep()).purged, 0);
+    assert.equal((await store.sweep()).purged.length, 0);
     assert.equal((await read(store, parked)).status, "input_required");
     assert.equal((await read(store, done)).result, "1");
   },
@@ -243,9 +243,9 @@ export const timeCases = cases({
       const total = { timedOut: 0, purged: 0 };
       for (let round = 1; ; round++) {
         const { timedOut, purged, more } = await store.sweep();
-        assert.ok(timedOut <= 500 && purged <= 500);
+        assert.ok(timedOut <= 500 && purged.length <= 500);
         total.timedOut += timedOut;
-        total.purged += purged;
+        total.purged += purged.length;
         if (!more) return total;
         assert.ok(round < 20);
       }

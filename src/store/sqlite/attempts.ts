@@ -2,7 +2,7 @@ import { cleanMessage, failure, instant } from "../rules.ts";
 import type { Attempt, Journal, Outcome, Progress, Renewal, StepRecord, Waits } from "../store.ts";
 import { encodeName, readJournal, type TaskRow } from "./rows.ts";
 import type { Statements } from "./statements.ts";
-import { end, enqueue, requeue, reveal, save, touch } from "./transitions.ts";
+import { end, endOrUnwind, enqueue, requeue, reveal, save, touch } from "./transitions.ts";
 import type { Transaction } from "./writes.ts";
 
 /** The verbs of an attempt. Each one passes the fence first, and changes nothing if the lease is lost. */
@@ -78,7 +78,7 @@ export function park(tx: Transaction, attempt: Attempt, waits: Waits, hold: bool
   const row = leased(tx.sql, attempt);
   if (row === undefined) return false;
   if (row.cancelRequested === 1) {
-    end(tx, row, { status: "cancelled", statusMessage: null }, "attempt");
+    endOrUnwind(tx, row, "attempt");
     return true;
   }
   row.strikes = 0;
@@ -136,7 +136,7 @@ export function release(
   // Even an attempt that made progress counts as one when it is to be spent.
   row.strikes = spend ? Math.max(row.strikes, 1) : Math.max(row.strikes - 1, 0);
   if (spend) tx.sql.forgetFailed.run({ task: row.seq });
-  if (row.cancelRequested === 1) end(tx, row, { status: "cancelled", statusMessage: null }, "attempt");
+  if (row.cancelRequested === 1) endOrUnwind(tx, row, "attempt");
   // No sense in a pause before the end.
   else if (row.strikes >= row.attempts) end(tx, row, failure("ATTEMPTS_EXHAUSTED", row.strikes), "attempt");
   else requeue(tx, row, instant(tx.now, delayMs));

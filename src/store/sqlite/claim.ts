@@ -2,7 +2,7 @@ import type { ClientCapabilities } from "../../protocol/capabilities.ts";
 import { failure, instant } from "../rules.ts";
 import type { Claim, ClaimRequest } from "../store.ts";
 import { encodeName, readJournal, toTask, type TaskRow } from "./rows.ts";
-import { end, endAll, enqueue, requeue, save } from "./transitions.ts";
+import { end, endAll, endOrUnwind, enqueue, requeue, save } from "./transitions.ts";
 import type { Statements } from "./statements.ts";
 import type { Transaction } from "./writes.ts";
 
@@ -65,7 +65,7 @@ function lease(tx: Transaction, row: TaskRow, holder: string, leaseMs: number): 
   return {
     taskId: row.id,
     epoch: row.epoch,
-    task: toTask(row),
+    task: toTask({ ...row, activation: "leased" }),
     args: call.args,
     answers: call.answers,
     client: JSON.parse(call.client) as ClientCapabilities,
@@ -90,8 +90,8 @@ export function recoverLost(tx: Transaction, findDead: FindDead): { cancelled: n
   for (const seq of tasks) {
     const row = tx.sql.findSeq.get({ seq }) as unknown as TaskRow;
     if (row.cancelRequested === 1) {
-      end(tx, row, { status: "cancelled", statusMessage: null }, "store");
-      cancelled += 1;
+      endOrUnwind(tx, row, "store");
+      if (row.finishedAt !== null) cancelled += 1;
     } else if (row.recovery === "fail") end(tx, row, failure("INTERRUPTED"), "store");
     else if (!isOver(tx, row)) requeue(tx, row);
   }

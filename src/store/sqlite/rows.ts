@@ -16,6 +16,8 @@ export interface TaskRow {
   readonly keepMs: number | null;
   readonly attempts: number;
   readonly recovery: "retry" | "fail";
+  readonly unwind: number;
+  readonly activation: Task["activation"];
   readonly asks: string | null;
   status: TaskStatus;
   statusMessage: string | null;
@@ -65,6 +67,7 @@ export function toTask(row: TaskRow): Task {
     rev: row.rev,
     epoch: row.epoch,
     cancelRequested: row.cancelRequested === 1,
+    activation: row.activation,
     inputRequests: byKey(asks, ([key, request]) => [key, JSON.parse(request) as InputRequest]),
     result: row.result,
     error: row.error,

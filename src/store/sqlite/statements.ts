@@ -18,9 +18,9 @@ const texts = {
     FROM (SELECT 1 FROM task WHERE owner = :owner AND finished_at IS NULL LIMIT :most)`,
   insertTask: `
     INSERT INTO task (id, owner, tool, version, queue, priority, status, created_at, updated_at, turned_at,
-      timeout_ms, keep_ms, deadline, rev, epoch, attempts, strikes, recovery, cancel_requested, changed)
+      timeout_ms, keep_ms, deadline, rev, epoch, attempts, strikes, recovery, unwind, cancel_requested, changed)
     VALUES (:id, :owner, :tool, :version, :queue, :priority, 'working', :now, :now, :now,
-      :timeoutMs, :keepMs, :deadline, 1, 0, :attempts, 0, :recovery, 0, :changed)`,
+      :timeoutMs, :keepMs, :deadline, 1, 0, :attempts, 0, :recovery, :unwind, 0, :changed)`,
   insertCall: `
     INSERT INTO call (task, client, auth, answers, args)
     VALUES (last_insert_rowid(), :client, :auth, :answers, :args)`,

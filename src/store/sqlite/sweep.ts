@@ -17,11 +17,11 @@ export function sweep(tx: Transaction, findDead: FindDead): Swept {
     timedOut,
     cancelled: cancelled + recovered.cancelled,
     purged,
-    more: recovered.more || [timedOut, cancelled, purged, forgotten].includes(batch),
+    more: recovered.more || [timedOut, cancelled, purged.length, forgotten].includes(batch),
   };
 }
 
-function purge(tx: Transaction): number {
+function purge(tx: Transaction): string[] {
   const found = tx.sql.overdue.all({ now: tx.now, most: batch }) as unknown as {
     seq: number;
     id: string;
@@ -32,5 +32,5 @@ function purge(tx: Transaction): number {
     tx.sql.bury.run({ id, owner, until: instant(tx.now, memoryMs(keepMs)) });
     tx.sql.purge.run({ seq });
   }
-  return found.length;
+  return found.map(({ id }) => id);
 }

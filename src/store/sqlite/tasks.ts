@@ -26,6 +26,7 @@ export function create(tx: Transaction, task: NewTask, liveLimit: number | null)
     deadline: task.timeoutMs === null ? null : instant(tx.now, task.timeoutMs),
     attempts: task.attempts,
     recovery: task.recovery,
+    unwind: task.unwind ? 1 : 0,
     changed: tx.change(task.id),
   });
   const { auth, answers, args } = task;
@@ -67,7 +68,7 @@ export function answer(
   if (tx.sql.countOpen.get({ task })?.open === 0) {
     // Someone who holds the task in memory goes on with it; otherwise it is queued.
     if (tx.sql.findActivation.get({ task }) === undefined) enqueue(tx, task);
-    reveal(tx, row, { status: "working" });
+    reveal(tx, row, { status: "working", statusMessage: null });
   } else if (stored > 0 || refused !== null) {
     reveal(tx, row, refused === null ? {} : { statusMessage: cleanMessage(refused) });
   }
@@ -97,10 +98,13 @@ export function requestCancel(tx: Transaction, id: string, owner: string, graceM
   if (lease !== undefined && Number(lease.until) > tx.now) {
     row.cancelBy = instant(tx.now, graceMs);
     reveal(tx, row, {});
-    return toTask(row);
-  }
-  end(tx, row, { status: "cancelled", statusMessage: null }, "store");
-  return toTask({ ...row, asks: null });
+  } else if (row.unwind === 1 && row.epoch > 0) {
+    row.cancelBy = instant(tx.now, graceMs);
+    tx.sql.closeInputs.run({ task: row.seq });
+    enqueue(tx, row.seq);
+    reveal(tx, row, { status: "working" });
+  } else end(tx, row, { status: "cancelled", statusMessage: null }, "store");
+  return toTask(tx.sql.findSeq.get({ seq: row.seq }) as unknown as TaskRow);
 }
 
 export function list(sql: Statements, filter: ListFilter): Task[] {

@@ -70,6 +70,14 @@ export function end(tx: Transaction, row: TaskRow, outcome: Outcome, by: "attemp
   });
 }
 
+/** The end of a cancelled attempt: of the task too, unless its handler is to see the cancel and has attempts left. */
+export function endOrUnwind(tx: Transaction, row: TaskRow, by: "attempt" | "store"): void {
+  if (row.unwind === 1 && row.strikes < row.attempts) {
+    enqueue(tx, row.seq);
+    touch(tx, row);
+  } else end(tx, row, { status: "cancelled", statusMessage: null }, by);
+}
+
 /** Ends tasks that a statement found by their `seq`; tells how many there were. */
 export function endAll(tx: Transaction, found: readonly object[], outcome: Outcome): number {
   for (const { seq } of found as { seq: number }[]) {

@@ -1,0 +1,109 @@
+import { createInterface, type Interface } from "node:readline/promises";
+import type { FormField } from "../protocol/form.ts";
+import type { InputRequest, InputResponse } from "../protocol/input.ts";
+import { choicesOf, complaintOf, fieldComplaint, fieldsOf, hintOf, isRequired, titleOf, valueOf } from "./form.ts";
+import type { Interrupts } from "./interrupts.ts";
+import type { Output } from "./output.ts";
+import { oneLine } from "./text.ts";
+
+/** What is asked, by whom, and until when. */
+export interface Question {
+  readonly request: InputRequest;
+  readonly from: string;
+  readonly signal: AbortSignal;
+  /** What "later" means here. */
+  readonly later: string;
+}
+
+/** Asks on the terminal, one question at a time. Undefined: later, or not wanted any more. */
+export type Ask = (question: Question) => Promise<InputResponse | undefined>;
+
+/** Somebody who sits at the terminal. */
+export function createAsk(out: Output, interrupts: Interrupts): Ask {
+  let before: Promise<unknown> = Promise.resolve();
+  return async (question) => {
+    const turn = before.then(() => (question.signal.aborted ? undefined : askNow(question, out, interrupts)));
+    before = turn.catch(() => {});
+    return await turn;
+  };
+}
+
+async function askNow(question: Question, out: Output, interrupts: Interrupts): Promise<InputResponse | undefined> {
+  out.live.pause();
+  const line = createInterface({ input: process.stdin, output: process.stderr, terminal: out.isTerminal });
+  // The end of the input is as good as "later".
+  const closed = new AbortController();
+  line.once("close", () => closed.abort());
+  line.on("SIGINT", interrupts.fire);
+  const signal = AbortSignal.any([question.signal, closed.signal]);
+  try {
+    return await converse(question, line, signal);
+  } catch (thrown) {
+    if (!signal.aborted) throw thrown;
+    process.stderr.write(question.signal.aborted ? "\nNo answer is needed any more.\n" : "\n");
+    return undefined;
+  } finally {
+    line.close();
+    out.live.resume();
+  }
+}
+
+async function converse(
+  { request, from, later }: Question,
+  line: Interface,
+  signal: AbortSignal,
+): Promise<InputResponse | undefined> {
+  const { message, url, mode } = request.params ?? {};
+  const fields = fieldsOf(request);
+  const say = (text: string) => process.stderr.write(`${text}\n`);
+  say(`? ${from} asks: ${oneLine(typeof message === "string" ? message : "")}`);
+  if (mode === "url") say(`  Open this in a browser, if you trust it: ${oneLine(String(url))}`);
+  const accept = mode === "url" ? "done" : fields.length === 0 ? "yes" : "answer";
+  for (;;) {
+    const word = await line.question(`  [${accept}], decline or ${later}? `, { signal });
+    const choice = word.trim().toLowerCase();
+    if (choice === "") break;
+    if (accept.startsWith(choice) || choice === "y") break;
+    if (later.startsWith(choice)) return undefined;
+    if ("decline".startsWith(choice) || "no".startsWith(choice)) return { action: "decline" };
+  }
+  if (mode === "url") return { action: "accept" };
+  for (;;) {
+    const content: Record<string, unknown> = {};
+    for (const [name, field] of fields) {
+      const value = await askField(request, name, field, line, signal);
+      if (value !== undefined) content[name] = value;
+    }
+    const answer = { action: "accept", content };
+    const complaint = complaintOf(request, answer);
+    if (complaint === null) return answer;
+    say(`  ${oneLine(complaint)}`);
+  }
+}
+
+async function askField(
+  request: InputRequest,
+  name: string,
+  field: FormField,
+  line: Interface,
+  signal: AbortSignal,
+): Promise<unknown> {
+  const choices = choicesOf(field);
+  const title = titleOf(name, field);
+  if (typeof field.description === "string") process.stderr.write(`  ${oneLine(field.description)}\n`);
+  for (const [i, choice] of (choices ?? []).entries())
+    process.stderr.write(`    ${i + 1}) ${oneLine(choice.title)}\n`);
+  const required = isRequired(request, name);
+  const notes = [hintOf(field), required ? "" : "optional"].filter((note) => note !== "").join(", ");
+  const preset = field.default;
+  const shown = preset === undefined ? "" : ` [${oneLine(Array.isArray(preset) ? preset.join(", ") : String(preset as string))}]`;
+  for (;;) {
+    const text = await line.question(`  ${title}${notes === "" ? "" : ` (${notes})`}${shown}: `, { signal });
+    if (text === "" && preset !== undefined) return preset;
+    if (text === "" && !required) return undefined;
+    const value = valueOf(field, text);
+    const complaint = text === "" && field.type !== "string" ? "An answer is needed." : fieldComplaint(name, field, value);
+    if (complaint === null) return value;
+    process.stderr.write(`  ${oneLine(complaint)}\n`);
+  }
+}

@@ -1,0 +1,160 @@
+import type { CallToolResult } from "@modelcontextprotocol/client";
+import type { FollowOptions, TaskRun, TaskSnapshot } from "../client/index.ts";
+import type { Duration } from "../clock.ts";
+import { TaskError } from "../errors.ts";
+import { isTerminal } from "../protocol/status.ts";
+import type { Context } from "./context.ts";
+import { CliError, asCliError, exits, type Exit } from "./exit.ts";
+import { questionLines } from "./form.ts";
+import { documentOf, resultText, type Document } from "./output.ts";
+import type { Remote } from "./remote.ts";
+import { createView } from "./view.ts";
+
+/** A call, or a task of an earlier one, to be followed to its end. */
+export interface Job {
+  readonly label: string;
+  readonly taskId?: string;
+  readonly startedAt: number;
+  begin(options: FollowOptions): TaskRun | Promise<TaskRun>;
+}
+
+/** How a job is followed. */
+export interface FollowHow {
+  /** How long at most. */
+  readonly wait?: Duration | undefined;
+  /** With `--json`: a document for each change rather than one for the end. */
+  readonly eachChange?: boolean;
+  /** Whether an open question that nobody here answers ends the waiting. */
+  readonly stopsAtInput: boolean;
+  /** Takes the result in place of stdout. */
+  readonly deliver?: ((result: CallToolResult) => Promise<void>) | undefined;
+}
+
+/** How long after the first Ctrl-C a second one asks the server to cancel. Milliseconds. */
+const secondPressWithin = 2_000;
+
+/** Follows a job, shows it, and says how it ended. Ctrl-C lets the task go on; once more asks for its end. */
+export async function follow(context: Context, remote: Remote, job: Job, how: FollowHow): Promise<Exit> {
+  const { out, interrupts, line } = context;
+  const view = createView(out, job.label, job.startedAt);
+  const stopped = Promise.withResolvers<never>();
+  const giveUp = new AbortController();
+  let presses = 0;
+  let run: TaskRun | undefined;
+  let last: TaskSnapshot | undefined;
+  let taskId = job.taskId;
+
+  function onUpdate(task: TaskSnapshot): void {
+    last = task;
+    taskId = task.taskId;
+    if (presses > 0) return;
+    view.show(task);
+    if (how.eachChange === true) out.document(documentOf(task));
+    if (how.stopsAtInput && isLeftOpen(task)) stopped.reject(inputNeeded(context, task));
+  }
+
+  async function begin(): Promise<CallToolResult> {
+    const limit = how.wait === undefined ? {} : { deadline: how.wait };
+    run = await job.begin({ onUpdate, signal: giveUp.signal, ...limit });
+    taskId = run.taskId ?? taskId;
+    if (presses > 0) leave();
+    return await run.result();
+  }
+
+  /** After a Ctrl-C only the next one, or the time for it, decides. */
+  const unlessPressed = async <T>(promise: Promise<T>) => {
+    try {
+      const value = await promise;
+      if (presses === 0) return value;
+    } catch (error) {
+      if (presses === 0) throw error;
+    }
+    return await new Promise<never>(() => {});
+  };
+
+  function leave(): void {
+    run?.detach();
+    if (taskId === undefined) return;
+    out.say(`Detached from ${taskId}, which goes on. To come back to it:`);
+    out.say(`  ${line("result", taskId)}`);
+    out.say("Ctrl-C again within two seconds asks the server to cancel it.");
+  }
+
+  function press(): void {
+    presses += 1;
+    const end = (message: string) => stopped.reject(interrupted(context, message, taskId));
+    if (presses === 1) {
+      view.end();
+      leave();
+      if (taskId === undefined) out.say("No task was announced yet. Ctrl-C again within two seconds gives the call up.");
+      setTimeout(() => end("Interrupted; the task goes on."), secondPressWithin);
+    } else if (presses === 2 && taskId === undefined) {
+      giveUp.abort();
+      setTimeout(() => end("Interrupted; the call was given up."), 300);
+    } else if (presses === 2 && taskId !== undefined) {
+      void remote.tasks.cancel(taskId).then(
+        () => end("Interrupted; the server was asked to cancel the task."),
+        () => end("Interrupted; the server could not be asked to cancel the task."),
+      );
+    }
+  }
+
+  const giveBack = interrupts.take(press);
+  try {
+    const result = await Promise.race([unlessPressed(begin()), stopped.promise]);
+    view.end();
+    if (how.eachChange !== true || last === undefined) out.document(completed(result, last));
+    if (how.deliver !== undefined) await how.deliver(result);
+    else out.print(resultText(result));
+    if (result.isError !== true) return exits.done;
+    const said = "The tool reported an error.";
+    throw new CliError(exits.toolError, "TOOL_ERROR", said, { taskId, next: line("tools") });
+  } catch (thrown) {
+    view.end();
+    const error = asCliError(thrown, line, taskId);
+    const told = error.exit === exits.toolError || (how.eachChange === true && last !== undefined && isTerminal(last.status));
+    if (!told) out.document(unfinished(error, last, taskId));
+    out.error(error);
+    return error.exit;
+  } finally {
+    giveBack();
+    run?.detach();
+  }
+}
+
+/** Whether all that a task asks is asked of somebody else. */
+function isLeftOpen(task: TaskSnapshot): boolean {
+  return task.status === "input_required" && Object.keys(task.inputRequests).every((key) => task.unhandledInput.includes(key));
+}
+
+function inputNeeded({ out, line }: Context, task: TaskSnapshot): CliError {
+  const { taskId } = task;
+  const questions = task.status === "input_required" ? Object.entries(task.inputRequests) : [];
+  for (const text of questions.flatMap(([key, request]) => questionLines(key, request))) out.say(text);
+  const message = "The task waits for input, and there is nobody to ask here.";
+  return new CliError(exits.inputNeeded, "INPUT_NEEDED", message, { taskId, next: line("answer", taskId) });
+}
+
+function interrupted({ line }: Context, message: string, taskId: string | undefined): CliError {
+  const next = taskId === undefined ? line("ls") : line("result", taskId);
+  return new CliError(exits.interrupted, "INTERRUPTED", message, { taskId, next });
+}
+
+function completed(result: CallToolResult, last: TaskSnapshot | undefined): Document {
+  const about = last === undefined ? {} : { taskId: last.taskId };
+  const message = last?.statusMessage === undefined ? {} : { statusMessage: last.statusMessage };
+  return { ...about, status: "completed", ...message, result };
+}
+
+/** The document of a job that has no result: what is known of the task, and otherwise the error. */
+function unfinished(error: CliError, last: TaskSnapshot | undefined, taskId: string | undefined): Document {
+  if (last !== undefined && (isTerminal(last.status) || isStillRunning(error))) return documentOf(last);
+  const about = taskId === undefined ? {} : { taskId };
+  if (taskId !== undefined && isStillRunning(error)) return { ...about, status: "working" };
+  const { cause } = error;
+  if (cause instanceof TaskError && cause.code === "CALL_FAILED") return { status: "failed", error: cause.toRpc() };
+  return { ...about, status: last?.status ?? "unknown", error: { code: error.code, message: error.message } };
+}
+
+const isStillRunning = ({ exit }: CliError) =>
+  exit === exits.inputNeeded || exit === exits.timedOut || exit === exits.interrupted;

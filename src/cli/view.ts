@@ -1,0 +1,63 @@
+import type { TaskSnapshot } from "../client/index.ts";
+import { isTerminal } from "../protocol/status.ts";
+import { spinner } from "./live.ts";
+import type { Output } from "./output.ts";
+import { elapsed, oneLine, shortIds } from "./text.ts";
+
+/** How one task is shown while it is followed: a live line on a terminal, elsewhere a line each time it changes. */
+export interface View {
+  show(task: TaskSnapshot): void;
+  end(): void;
+}
+
+const colours: Readonly<Record<string, string>> = { completed: "32", failed: "31", cancelled: "33", input_required: "36" };
+const marks: Readonly<Record<string, string>> = { completed: "✓", failed: "✗", cancelled: "–" };
+const barWidth = 12;
+
+/** The share that a status message tells: "3/10", "3 of 10", "30 %". Tasks have no other progress on the wire. */
+export function progressIn(message: string): number | undefined {
+  const [, percent] = /(?:^|[\s(])(\d{1,3}(?:\.\d+)?) ?%/.exec(message) ?? [];
+  if (percent !== undefined) return Math.min(1, Number(percent) / 100);
+  const [, part, whole] = /(?:^|[\s([])(\d+) ?(?:\/|of) ?(\d+)(?![\d/.])/.exec(message) ?? [];
+  if (part === undefined || Number(whole) === 0) return undefined;
+  return Math.min(1, Number(part) / Number(whole));
+}
+
+function bar(share: number): string {
+  const full = Math.round(share * barWidth);
+  return `[${"#".repeat(full)}${"-".repeat(barWidth - full)}] ${Math.floor(share * 100)}%`;
+}
+
+/** A view of the task that this label names. */
+export function createView(out: Output, label: string, startedAt: number): View {
+  const name = `${label} ${Math.random()}`;
+  let shown = "";
+  let latest: TaskSnapshot | undefined;
+
+  function line(mark: string): string {
+    const { taskId, status, statusMessage = "" } = latest ?? { taskId: "", status: "calling" };
+    const word = status.replace("_", " ");
+    const share = latest === undefined || isTerminal(latest.status) ? undefined : progressIn(statusMessage);
+    const paint = out.live.colours ? `\u001B[${colours[status] ?? "0"}m${word}\u001B[0m` : word;
+    const parts = [mark, idFor(taskId), oneLine(label), paint, oneLine(statusMessage), share === undefined ? "" : bar(share)];
+    const time = out.isTerminal ? elapsed(Date.now() - startedAt) : "";
+    return [...parts, time].filter((part) => part !== "").join("  ");
+  }
+
+  out.live.set(name, () => line(spinner()));
+  return {
+    show(task) {
+      latest = task;
+      const { status, statusMessage } = task;
+      const now = JSON.stringify([status, statusMessage]);
+      if (now === shown) return;
+      shown = now;
+      const over = isTerminal(status);
+      if (over) out.live.set(name, undefined);
+      if (over || !out.isTerminal) out.say(line(out.isTerminal ? (marks[status] ?? "") : ""));
+    },
+    end: () => out.live.set(name, undefined),
+  };
+}
+
+const idFor = (id: string) => oneLine(shortIds([id]).get(id) ?? id);
