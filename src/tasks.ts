@@ -1,5 +1,6 @@
 import type { AuthInfo, McpServerFactory } from "@modelcontextprotocol/server";
 import { milliseconds, systemClock, type Clock, type Duration } from "./clock.ts";
+import { blobFolder } from "./blobs.ts";
 import { createEngine } from "./engine/engine.ts";
 import { TaskError } from "./errors.ts";
 import { serve, type ServeOptions, type TaskHandler } from "./server/http.ts";
@@ -25,6 +26,11 @@ export interface TasksOptions {
   readonly cancelGrace?: Duration;
   /** Fixes the poll interval that clients are told. By default it follows a task's age, from one to thirty seconds. */
   readonly pollInterval?: Duration;
+  /**
+   * A folder for results and step values that are too large for the store, shared by all that use the store. A client
+   * gets a `resource_link` to such a result, and its owner can read it. Without it they end a task with a tool error.
+   */
+  readonly blobs?: string;
   /** Unfinished tasks that one owner may have at once, or null for any number. Default 10 000. */
   readonly liveTasksPerOwner?: number | null;
   /** Told of what goes wrong where nobody is left to answer to. */
@@ -44,9 +50,9 @@ export interface WorkOptions {
   readonly lease?: Duration;
   /** How long running handlers may go on when the worker closes, before they are stopped and handed back. Default `"5s"`. */
   readonly drain?: Duration;
-  /** The largest result, in bytes of JSON. Default 4 MiB. */
+  /** The largest result that the store keeps, in bytes of JSON. Default 4 MiB. */
   readonly maxResultBytes?: number;
-  /** The largest value of a step, in bytes of JSON. Default 1 MiB. */
+  /** The largest value of a step that the store keeps, in bytes of JSON. Default 1 MiB. */
   readonly maxStepBytes?: number;
 }
 
@@ -71,10 +77,12 @@ export interface Tasks extends AsyncDisposable {
 export function createTasks(options: TasksOptions): Tasks {
   const { store, tools, clock = systemClock, onError = () => {} } = options;
   checkDistinct(tools);
+  const blobs = options.blobs === undefined ? null : blobFolder(options.blobs);
   const engine = createEngine({
     store,
     clock,
     onError,
+    onPurged: (taskIds) => blobs?.drop(taskIds),
     ...(options.cancelGrace === undefined ? {} : { cancelGraceMs: milliseconds(options.cancelGrace) }),
     ...(options.pollInterval === undefined ? {} : { pollMs: milliseconds(options.pollInterval) }),
     ...(options.liveTasksPerOwner === undefined ? {} : { liveTasksPerOwner: options.liveTasksPerOwner }),
@@ -84,6 +92,7 @@ export function createTasks(options: TasksOptions): Tasks {
   const parts = {
     engine,
     tools,
+    blobs,
     onError,
     owner: (auth: AuthInfo | undefined) => (auth === undefined ? "" : nameOwner(auth)),
     keepAuth: (auth: AuthInfo | undefined) => (auth === undefined ? null : (options.keepAuth?.(auth) ?? null)),
@@ -122,8 +131,11 @@ export function createTasks(options: TasksOptions): Tasks {
           ownerLimit: how.ownerConcurrency ?? null,
           leaseMs: milliseconds(how.lease ?? "15s"),
           drainMs: milliseconds(how.drain ?? "5s"),
-          maxResultBytes: how.maxResultBytes ?? 4 * 1024 * 1024,
-          maxStepBytes: how.maxStepBytes ?? 1024 * 1024,
+          limits: {
+            maxResultBytes: how.maxResultBytes ?? 4 * 1024 * 1024,
+            maxStepBytes: how.maxStepBytes ?? 1024 * 1024,
+            blobs,
+          },
         }),
       );
     },

@@ -11,6 +11,7 @@ const parts: Record<string, { parts: string[]; packages: string[] }> = {
   errors: { parts: [], packages: [] },
   clock: { parts: ["errors"], packages: [] },
   protocol: { parts: ["errors", "clock"], packages: ["zod", "node:crypto", `${sdk}/server`, `${sdk}/ext-tasks`] },
+  blobs: { parts: [], packages: ["node:*"] },
   tool: { parts: everyone, packages: ["zod", `${sdk}/server`] },
   "store/store": { parts: everyone, packages: [] },
   "store/rules": { parts: [...everyone, "store/store"], packages: [] },
@@ -19,15 +20,18 @@ const parts: Record<string, { parts: string[]; packages: string[] }> = {
   "store/postgres": { parts: [...everyone, "store/store", "store/rules"], packages: ["node:*", "pg", "pg-boss"] },
   engine: { parts: [...everyone, "store/store"], packages: ["node:*"] },
   worker: {
-    parts: [...everyone, "store/store", "engine", "tool"],
+    parts: [...everyone, "store/store", "blobs", "engine", "tool"],
     packages: ["node:*", "zod", `${sdk}/server`, `${sdk}/ext-tasks`],
   },
   server: {
-    parts: [...everyone, "store/store", "engine", "tool"],
+    parts: [...everyone, "store/store", "blobs", "engine", "tool"],
     packages: ["node:*", "zod", `${sdk}/server`, `${sdk}/ext-tasks`, "hono", "@hono/node-server"],
   },
   client: { parts: everyone, packages: ["node:*", "zod", `${sdk}/client`, `${sdk}/ext-tasks`] },
-  tasks: { parts: [...everyone, "store/store", "engine", "tool", "server", "worker"], packages: [`${sdk}/server`] },
+  tasks: {
+    parts: [...everyone, "store/store", "blobs", "engine", "tool", "server", "worker"],
+    packages: [`${sdk}/server`],
+  },
   index: { parts: [...everyone, "store/store", "engine", "tool", "server", "worker", "tasks"], packages: [] },
   testing: {
     parts: [...everyone, "store/store", "store/contract", "store/sqlite", "engine", "tool", "worker", "tasks"],

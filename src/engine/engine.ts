@@ -1,5 +1,5 @@
 import { systemClock, type Clock } from "../clock.ts";
-import { TaskError } from "../errors.ts";
+import { asTaskError, TaskError } from "../errors.ts";
 import { newTaskId, isTaskId } from "../protocol/ids.ts";
 import { unfit, type InputResponse } from "../protocol/input.ts";
 import { isTerminal } from "../protocol/status.ts";
@@ -20,6 +20,8 @@ export interface EngineOptions {
   readonly liveTasksPerOwner?: number | null;
   /** The pause between two sweeps. Default 1 000. */
   readonly sweepMs?: number;
+  /** Told which tasks were deleted. */
+  readonly onPurged?: (taskIds: readonly string[]) => Promise<void> | undefined;
   /** Told of what fails in the background. */
   readonly onError?: (error: TaskError) => void;
 }
@@ -72,13 +74,19 @@ export function createEngine(options: EngineOptions): Engine {
     return present(isTaskId(id) ? await store.get(id, owner) : undefined);
   }
 
+  async function sweep(): Promise<boolean> {
+    const { purged, more } = await store.sweep();
+    if (purged.length > 0) await options.onPurged?.(purged);
+    return more;
+  }
+
   function scheduleSweep(afterMs: number): void {
     if (closed) return;
     stopSweeping = clock.after(afterMs, () => {
-      store.sweep().then(
-        ({ more }) => scheduleSweep(more ? 0 : sweepMs),
-        (error: TaskError) => {
-          if (!closed) options.onError?.(error);
+      sweep().then(
+        (more) => scheduleSweep(more ? 0 : sweepMs),
+        (thrown: unknown) => {
+          if (!closed) options.onError?.(asTaskError(thrown));
           scheduleSweep(sweepMs);
         },
       );

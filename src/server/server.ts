@@ -10,6 +10,7 @@ import {
   type ServerContext,
 } from "@modelcontextprotocol/server";
 import { z } from "zod";
+import type { Blobs } from "../blobs.ts";
 import type { Engine } from "../engine/engine.ts";
 import { TaskError } from "../errors.ts";
 import { capabilitiesKey, noCapabilities, readCapabilities, tasksExtension } from "../protocol/capabilities.ts";
@@ -17,6 +18,7 @@ import type { TaskTool } from "../tool.ts";
 import { questionsOf } from "./before.ts";
 import { answerTo, cancelTask, getTask, updateTask, type Caller, type Params } from "./methods.ts";
 import { reply } from "./reply.ts";
+import { addResults } from "./results.ts";
 import { intercept, type Exchanges } from "./swap.ts";
 
 /** What a server is made of. */
@@ -28,6 +30,8 @@ export interface ServerParts {
   readonly owner: (auth: AuthInfo | undefined) => string;
   /** What a handler may see of the caller's auth: JSON. */
   readonly keepAuth: (auth: AuthInfo | undefined) => unknown;
+  /** Where results are that are too large for the store, or null. */
+  readonly blobs: Blobs | null;
   readonly onError: (error: TaskError) => void;
 }
 
@@ -69,6 +73,7 @@ export function taskServers(parts: ServerParts, factory: McpServerFactory): Task
         const exchanges = intercept(mcp);
         const modern = context.era === "modern";
         if (modern) addMethods(mcp, parts, exchanges);
+        if (parts.blobs !== null) addResults(mcp, parts, parts.blobs);
         for (const tool of tools) {
           const answer = (ctx: ServerContext) =>
             answerCall(parts, exchanges, { tool, modern, stop: stopping.signal }, ctx);

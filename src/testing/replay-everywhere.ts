@@ -110,9 +110,9 @@ function claimNext(store: TaskStore, tool: TaskTool): Promise<readonly Claim[]> 
 async function attempt(tool: TaskTool, claim: Claim, mortal: Mortal, clock: ManualClock): Promise<boolean> {
   const failures: TaskError[] = [];
   const onError = (error: TaskError) => void failures.push(error);
-  const limits = { maxResultBytes: 4 << 20, maxStepBytes: 1 << 20 };
+  const limits = { maxResultBytes: 4 << 20, maxStepBytes: 1 << 20, blobs: null };
   const { verbs, died } = mortal.live();
-  const running = startAttempt({ claim, tool, verbs, clock, onError, onUnstepped: () => {}, ...limits });
+  const running = startAttempt({ claim, tool, verbs, clock, onError, onUnstepped: () => {}, limits });
   const dead = await Promise.race([running.done.then(() => false), died.then(() => true)]);
   const [failure] = failures;
   if (failure !== undefined) throw failure;

@@ -8,6 +8,7 @@ import { createReporter } from "./report.ts";
 import { failed, isToolError, outcomeOfReturn, outcomeOfThrow } from "./result.ts";
 import { backoff } from "./steps.ts";
 import { steadfast } from "./steadfast.ts";
+import { fitResult, type ValueLimits } from "./values.ts";
 import { createWaits } from "./waits.ts";
 
 /** What an attempt needs besides its claim. */
@@ -16,8 +17,7 @@ export interface AttemptOptions {
   readonly tool: TaskTool;
   readonly verbs: AttemptVerbs;
   readonly clock: Clock;
-  readonly maxResultBytes: number;
-  readonly maxStepBytes: number;
+  readonly limits: ValueLimits;
   readonly onError: (error: TaskError) => void;
   /** Told how long the handler was outside of steps before it parked: that time is spent again at each attempt. */
   readonly onUnstepped: (ms: number) => void;
@@ -80,7 +80,7 @@ export function startAttempt(options: AttemptOptions): RunningAttempt {
     reporter,
     waits,
     signal: controller.signal,
-    maxStepBytes: options.maxStepBytes,
+    limits: options.limits,
     lost: () => abort(new TaskError("LEASE_LOST")),
   });
   const cancelDeadline =
@@ -136,11 +136,11 @@ async function settle(options: AttemptOptions, end: Exclude<End, string>, signal
 }
 
 async function outcome(
-  { tool, maxResultBytes }: AttemptOptions,
+  { claim, tool, limits }: AttemptOptions,
   end: Exclude<End, string>,
   reason: TaskErrorCode | null,
 ): Promise<Outcome> {
-  if ("returned" in end) return outcomeOfReturn(tool, end.returned, maxResultBytes);
+  if ("returned" in end) return fitResult(limits, claim.taskId, tool, await outcomeOfReturn(tool, end.returned));
   if (reason === "CANCELLED") return { status: "cancelled", statusMessage: null };
   if (reason === "TIMED_OUT") return failed(new TaskError("TIMED_OUT").toRpc());
   if (reason === "SHUTTING_DOWN") return failed(new TaskError("INTERRUPTED").toRpc());

@@ -10,7 +10,8 @@ import type { Elicit, ElicitAnswer, ElicitOptions, StepContext, StepOptions, Tas
 import { createKeys } from "./keys.ts";
 import { createReplay } from "./replay.ts";
 import type { Reporter } from "./report.ts";
-import { failure, recall, recallFailure, record, tries } from "./steps.ts";
+import { failure, recallFailure, tries } from "./steps.ts";
+import { keepStep, recallStep, type ValueLimits } from "./values.ts";
 import { refusal, type WaitList } from "./waits.ts";
 
 /** What a handler's context stands on. */
@@ -21,7 +22,7 @@ export interface ContextOptions {
   readonly clock: Clock;
   readonly reporter: Reporter;
   readonly waits: WaitList;
-  readonly maxStepBytes: number;
+  readonly limits: ValueLimits;
   /** Called when a write shows that the attempt is no longer ours. */
   readonly lost: () => void;
 }
@@ -34,7 +35,7 @@ const never = new Promise<never>(() => {});
 
 /** The `task` of one attempt: answers from the journal what is recorded there, and does the rest. */
 export function createContext(options: ContextOptions): TaskContext {
-  const { claim, verbs, signal, clock, reporter, waits, maxStepBytes } = options;
+  const { claim, verbs, signal, clock, reporter, waits, limits } = options;
   const { journal } = claim;
   const keys = createKeys();
   const replay = createReplay(journal, reporter);
@@ -68,7 +69,7 @@ export function createContext(options: ContextOptions): TaskContext {
 
   async function attemptStep(key: string, fn: (step: StepContext) => unknown, how: StepOptions) {
     try {
-      return record(await tries(fn, how, `${claim.taskId}:${key}`, signal, clock), maxStepBytes);
+      return await keepStep(limits, claim.taskId, key, await tries(fn, how, `${claim.taskId}:${key}`, signal, clock));
     } catch (thrown) {
       return { thrown };
     }
@@ -78,7 +79,7 @@ export function createContext(options: ContextOptions): TaskContext {
     const key = keys.take("step", name);
     try {
       const known = journal.steps[key];
-      if (known?.state === "done") return replay.use(recall(known.value)) as T;
+      if (known?.state === "done") return replay.use(await recallStep(limits, known.value)) as T;
       if (known?.state === "failed") throw replay.use(recallFailure(known.error));
       if (known?.state === "started" && how.once === true)
         throw new TaskError("STEP_INTERRUPTED", { detail: `It is "${key}".` });
@@ -162,7 +163,7 @@ export function createContext(options: ContextOptions): TaskContext {
     const known = journal.steps[key];
     if (known?.state === "done") {
       keys.settle("step", key);
-      return replay.use(recall(known.value)) as T;
+      return replay.use(await recallStep(limits, known.value)) as T;
     }
     const wakeAt = known?.state === "started" ? known.wakeAt : null;
     for (let pauseMs = wakeAt === null ? 0 : wakeAt - claim.now; ; pauseMs = milliseconds(every)) {
@@ -183,7 +184,7 @@ export function createContext(options: ContextOptions): TaskContext {
     try {
       const value = await fn({ key: `${claim.taskId}:${key}`, signal });
       if (value === undefined) return undefined;
-      const kept = record(value, maxStepBytes);
+      const kept = await keepStep(limits, claim.taskId, key, value);
       await recorded(key, { state: "done", value: kept.text });
       keys.settle("step", key);
       return kept.value as T;

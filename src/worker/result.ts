@@ -5,7 +5,7 @@ import type { Outcome } from "../store/store.ts";
 import type { TaskTool } from "../tool.ts";
 
 /** A tool error: the call worked, what it did failed (core specification, "Error Handling" of tools). */
-function toolError(text: string): Outcome {
+export function toolError(text: string): Outcome {
   const result = { resultType: "complete", content: [{ type: "text", text: text.toWellFormed() }], isError: true };
   return { status: "completed", result: JSON.stringify(result) };
 }
@@ -30,21 +30,19 @@ export function serialize(value: unknown): string | null {
  * read by others. What is no tool result fails the task; what doesn't fit the output schema is a tool error, as the
  * SDK has it for every tool. Never rejects: a value may throw at whoever reads it, and so may a schema.
  */
-export async function outcomeOfReturn(tool: TaskTool, value: unknown, maxBytes: number): Promise<Outcome> {
+export async function outcomeOfReturn(tool: TaskTool, value: unknown): Promise<Outcome> {
   try {
-    return await checked(tool, value, maxBytes);
+    return await checked(tool, value);
   } catch {
     return failed(new TaskError("INVALID_RESULT").toRpc());
   }
 }
 
-async function checked(tool: TaskTool, value: unknown, maxBytes: number): Promise<Outcome> {
+async function checked(tool: TaskTool, value: unknown): Promise<Outcome> {
   if (typeof value !== "object" || value === null || Array.isArray(value))
     return failed(new TaskError("INVALID_RESULT").toRpc());
   const text = serialize(withContent({ ...value, resultType: "complete" }));
   if (text === null) return failed(new TaskError("RESULT_NOT_JSON").toRpc());
-  if (Buffer.byteLength(text) > maxBytes)
-    return toolError(new TaskError("RESULT_TOO_LARGE", { detail: `It may have ${maxBytes} bytes.` }).message);
   const result: unknown = JSON.parse(text);
   if (!CallToolResultV2Schema.safeParse(result).success) return failed(new TaskError("INVALID_RESULT").toRpc());
   const { structuredContent, isError } = result as { structuredContent?: unknown; isError?: boolean };

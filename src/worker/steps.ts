@@ -2,24 +2,7 @@ import { milliseconds, type Clock } from "../clock.ts";
 import { TaskError } from "../errors.ts";
 import type { StepRecord } from "../store/store.ts";
 import type { StepContext, StepOptions } from "../tool.ts";
-import { messageOf, serialize } from "./result.ts";
-
-/** The text that stands for `undefined`, which JSON lacks. */
-const nothing = "";
-
-/** A step's value as it will be read back, and the text that is recorded. Throws for what JSON can't hold. */
-export function record(value: unknown, maxBytes: number): { text: string; value: unknown } {
-  const text = value === undefined ? nothing : serialize(value);
-  if (text === null) throw new TaskError("STEP_NOT_JSON");
-  if (Buffer.byteLength(text) > maxBytes)
-    throw new TaskError("STEP_TOO_LARGE", { detail: `It may have ${maxBytes} bytes.` });
-  return { text, value: recall(text) };
-}
-
-/** The value of a recorded text. */
-export function recall(text: string): unknown {
-  return text === nothing ? undefined : JSON.parse(text);
-}
+import { messageOf } from "./result.ts";
 
 /** A thrown value as a record, so that a replay throws alike. */
 export function failure(thrown: unknown): StepRecord {

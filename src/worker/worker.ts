@@ -6,6 +6,7 @@ import type { Claim } from "../store/store.ts";
 import type { TaskTool } from "../tool.ts";
 import { startAttempt, type RunningAttempt } from "./attempt.ts";
 import { failed } from "./result.ts";
+import type { ValueLimits } from "./values.ts";
 
 /** What a worker is made of. Lengths are milliseconds. */
 export interface WorkerParts {
@@ -21,8 +22,7 @@ export interface WorkerParts {
   readonly leaseMs: number;
   /** How long running handlers may go on when the worker closes. */
   readonly drainMs: number;
-  readonly maxResultBytes: number;
-  readonly maxStepBytes: number;
+  readonly limits: ValueLimits;
 }
 
 /** A worker in this process. */
@@ -94,9 +94,8 @@ export function startWorker(parts: WorkerParts): Worker {
   function start(claim: Claim): void {
     const tool = tools.get(`${claim.task.tool}@${claim.task.version}`);
     if (tool === undefined) return;
-    const { maxResultBytes, maxStepBytes } = parts;
     const onUnstepped = (ms: number) => warnOfUnstepped(tool.name, ms);
-    const attempt = startAttempt({ claim, tool, verbs, clock, onError, onUnstepped, maxResultBytes, maxStepBytes });
+    const attempt = startAttempt({ claim, tool, verbs, clock, onError, onUnstepped, limits: parts.limits });
     running.set(claim.taskId, attempt);
     const stopWatching = engine.watch(claim.taskId, () => void look(attempt));
     void attempt.done.then(() => {

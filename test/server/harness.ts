@@ -129,6 +129,7 @@ export async function open(options: ServeOptions = {}, engineOptions: Partial<En
     engine,
     tools,
     owner: (auth) => auth?.clientId ?? "",
+    blobs: null,
     keepAuth: (auth) => (auth === undefined ? null : { who: auth.clientId }),
     onError: (error) => void errors.push(error),
   };

@@ -10,6 +10,7 @@ const parts = {
   engine,
   tools,
   owner: () => "",
+  blobs: null,
   keepAuth: () => null,
   onError: (error: Error) => console.error(error.message),
 };

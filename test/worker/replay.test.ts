@@ -137,7 +137,7 @@ describe("steps", () => {
       run: async ({ big }, task) => text(await task.step("s", () => (big ? "x".repeat(100) : 1n))),
     });
     await using bench = workbench([tool]);
-    bench.worker({ maxStepBytes: 50 });
+    bench.worker({ limits: { maxResultBytes: 1_000, maxStepBytes: 50, blobs: null } });
     const bigint = await bench.settled(await bench.start(tool, { big: false }));
     const huge = await bench.settled(await bench.start(tool, { big: true }));
     expect(bigint).toMatchObject({ result: { isError: true, content: [{ text: expect.stringContaining("JSON") }] } });

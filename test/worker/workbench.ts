@@ -64,7 +64,7 @@ export function workbench(tools: readonly TaskTool[], options: { clock?: Clock; 
     worker(parts = {}) {
       const worker = startWorker({
         ...{ engine, tools, clock, onError, concurrency: 10, queues: ["default"], ownerLimit: null },
-        ...{ leaseMs: 15_000, drainMs: 0, maxResultBytes: 4 << 20, maxStepBytes: 1 << 20 },
+        ...{ leaseMs: 15_000, drainMs: 0, limits: { maxResultBytes: 4 << 20, maxStepBytes: 1 << 20, blobs: null } },
         ...parts,
       });
       workers.push(worker);
