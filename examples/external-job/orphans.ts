@@ -11,9 +11,9 @@ export interface OrphanOptions {
 }
 
 /**
- * Cancels jobs whose task is over, until the signal aborts. A task that waits is cancelled without its handler, which
- * isn't running then; one that times out or whose worker dies may leave a job as well, and so may a call that arrives
- * after all that. Whatever happened, and whichever process saw it: a job that runs for a finished task is not wanted.
+ * Cancels jobs whose task is over, until the signal aborts. Handlers cancel what they can, but a cancelled task has only
+ * seconds for it, one that times out has none, and a call to start a job may arrive after all that. Whatever happened,
+ * and whichever process saw it: a job that runs for a finished task is not wanted.
  *
  * The farm shows an account its own jobs. Use one account for one store: to another's tasks, these jobs are orphans.
  */

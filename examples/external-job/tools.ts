@@ -1,4 +1,4 @@
-import { taskTool, type TaskContext } from "mcp-tasks";
+import { TaskError, taskTool, type TaskContext } from "mcp-tasks";
 import { z } from "zod";
 import { Refusal, type Farm, type Job, type NewJob } from "./farm.ts";
 
@@ -13,7 +13,8 @@ const inputSchema = z.object({
   frames: z.int().min(1),
 });
 const outputSchema = z.object({ job: z.string(), film: z.string().describe("Where the film is") });
-const task = { timeout: "1h" } as const;
+/** A cancelled task that waits is resumed, and its wait throws: time to cancel the job. */
+const task = { timeout: "1h", onCancel: "unwind" } as const;
 
 /** The event that a job's end is for the task that waits for it. */
 export const jobEnded = "job ended";
@@ -28,13 +29,13 @@ export function renderTools({ farm, callbackFor }: RenderOptions) {
     task,
     async run({ scene, frames }, task) {
       const id = await start(task, { scene, frames, labels: labelsOf(task) });
-      const job = await task.poll("end", { every: "1s" }, async ({ signal }) => {
+      const ended = task.poll("end", { every: "1s" }, async ({ signal }) => {
         const job = await farm.read(id, signal).catch(passing);
         if (job !== undefined)
           await task.report(`${id}: frame ${job.frame} of ${job.frames}`, { progress: job.frame, total: job.frames });
         return job?.status === "running" ? undefined : job;
       });
-      return resultOf(job);
+      return finish(task, id, ended);
     },
   });
 
@@ -47,7 +48,7 @@ export function renderTools({ farm, callbackFor }: RenderOptions) {
     async run({ scene, frames }, task) {
       const id = await start(task, { scene, frames, labels: labelsOf(task), callback: callbackFor(task.id) });
       await task.report(`${id}: rendering`);
-      return resultOf(await task.event<Job>(jobEnded));
+      return finish(task, id, task.event<Job>(jobEnded));
     },
   });
 
@@ -62,6 +63,16 @@ export function renderTools({ farm, callbackFor }: RenderOptions) {
     });
     if ("refused" in started) throw new Error(started.refused);
     return started.id;
+  }
+
+  async function finish(task: TaskContext, id: string, ended: Promise<Job>) {
+    try {
+      return resultOf(await ended);
+    } catch (error) {
+      // Other reasons to stop, a shutdown for instance, leave the job to the next attempt.
+      if (error instanceof TaskError && error.code === "CANCELLED") await farm.cancel(id).catch(leftToOrphans);
+      throw error;
+    }
   }
 
   return [polled, pushed];
@@ -80,6 +91,9 @@ function refused(error: unknown): { refused: string } {
 function passing(error: unknown): undefined {
   if (error instanceof Refusal) throw error;
 }
+
+/** The farm can't be reached now, and the task has no more time: see `orphans.ts`. */
+function leftToOrphans(): void {}
 
 function resultOf({ id, status, film, error }: Job) {
   if (film === undefined) throw new Error(`${id} ${status}${error === undefined ? "" : `: ${error}`}`);

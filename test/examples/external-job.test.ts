@@ -17,6 +17,7 @@ test("jobs are started once and cancelled with their task, whoever is killed in 
   expect(stdout).toContain("job-1 was asked for twice, started once, and is done");
   expect(stdout).toContain("job-2 was asked for twice, started once, and is done");
   expect(stdout).toContain("job-3 was cancelled");
+  expect(stdout).toContain("job-4 was cancelled");
   expect(stdout).toContain("Nothing was lost");
 }, 70_000);
 

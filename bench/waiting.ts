@@ -1,0 +1,57 @@
+import { execFile } from "node:child_process";
+import { promisify } from "node:util";
+import { quantile, round, type Benchmark } from "./benchmark.ts";
+
+/** What `waiting-process.ts` prints. */
+interface Sample {
+  readonly parked: number;
+  readonly residentBytes: number;
+  readonly getMs: readonly number[];
+  readonly restartMs: number;
+}
+
+const counts = [0, 10_000, 50_000, 100_000];
+const rounds = 3;
+
+/** Tasks that wait for input: what they cost in memory, what they do to `tasks/get`, how soon a restart is ready. */
+export const waiting: Benchmark = async () => {
+  const samples = new Map<number, Sample[]>(counts.map((count) => [count, []]));
+  for (let n = 0; n < rounds; n++) for (const count of counts) samples.get(count)?.push(await sample(count));
+  const rows = counts.map((parked) => {
+    const of = samples.get(parked) ?? [];
+    const middle = (value: (one: Sample) => number) => quantile(of.map(value), 0.5);
+    return {
+      parked,
+      "resident MiB": round(middle(({ residentBytes }) => residentBytes) / 2 ** 20, 1),
+      "get p50 µs": round(middle(({ getMs }) => quantile(getMs, 0.5)) * 1000, 1),
+      "get p99 µs": round(middle(({ getMs }) => quantile(getMs, 0.99)) * 1000, 1),
+      "restart ms": round(
+        middle(({ restartMs }) => restartMs),
+        0,
+      ),
+    };
+  });
+  const [none, , fifty] = rows;
+  if (none === undefined || fifty === undefined) throw new Error("no rows");
+  const bytes = ((fifty["resident MiB"] - none["resident MiB"]) * 2 ** 20) / fifty.parked;
+  const slower = fifty["get p50 µs"] / none["get p50 µs"];
+  return {
+    rows,
+    aims: [
+      { aim: "memory of 50,000 waiting tasks, under 1 KiB each", value: `${round(bytes, 0)} bytes`, met: bytes < 1024 },
+      { aim: "tasks/get with 50,000 waiting, against none", value: `× ${round(slower)}`, met: slower < 1.25 },
+      {
+        aim: "restart with 50,000 waiting, under 2 s",
+        value: `${fifty["restart ms"]} ms`,
+        met: fifty["restart ms"] < 2000,
+      },
+    ],
+  };
+};
+
+/** Memory is only comparable between processes that did nothing else. */
+async function sample(parked: number): Promise<Sample> {
+  const program = new URL("./waiting-process.ts", import.meta.url).pathname;
+  const run = promisify(execFile)(process.execPath, ["--expose-gc", ...process.execArgv, program, String(parked)]);
+  return JSON.parse((await run).stdout) as Sample;
+}
