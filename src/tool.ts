@@ -184,7 +184,8 @@ export function taskTool<I extends z.ZodObject, O extends z.ZodType>(definition:
     // A tool that is tried again when it throws must not be given up for it before.
     attempts: Math.max(attempts, task.retry?.attempts ?? 1),
     recovery: task.recovery ?? "retry",
-    unwind: task.onCancel === "unwind",
+    // What must never run twice holds its waits, and learns of a cancel where it waits.
+    unwind: task.onCancel === "unwind" && task.recovery !== "fail",
     retry: { attempts: task.retry?.attempts ?? 1, backoffMs: milliseconds(task.retry?.backoff ?? "1s") },
     concurrency: task.concurrency ?? null,
     queue: task.queue ?? "default",

@@ -23,6 +23,8 @@ export interface Driven {
   readonly events: Map<string, Sent[]>;
   /** Keys whose answer was acknowledged. */
   readonly answered: Set<string>;
+  /** When its cancel was first sent, and when it was acknowledged. */
+  cancelSentAt: number | null;
   cancelledAt: number | null;
   polls: number;
   updatedAt: string;
@@ -36,7 +38,7 @@ export interface DriverOptions {
   readonly complain: (text: string) => void;
 }
 
-export interface Driver {
+export interface Driver extends AsyncDisposable {
   /** Every acknowledged task. */
   readonly driven: readonly Driven[];
   /** The part of the tasks that are over, from 0 to 1. */
@@ -117,6 +119,7 @@ export function startDriver({ plans, front, complain }: DriverOptions): Driver {
       answers: new Map(),
       events: new Map(),
       answered: new Set(),
+      cancelSentAt: null,
       cancelledAt: null,
       polls: 0,
       updatedAt: "",
@@ -164,6 +167,7 @@ export function startDriver({ plans, front, complain }: DriverOptions): Driver {
   async function cancel(task: Driven, delay: number): Promise<void> {
     await pause(delay);
     await insist(async () => {
+      task.cancelSentAt ??= Date.now();
       const answer = await ask((wire, signal) => wire.cancel(task.taskId, { signal }));
       if (answer !== null) task.cancelledAt = Date.now();
       return answer;
@@ -251,6 +255,11 @@ export function startDriver({ plans, front, complain }: DriverOptions): Driver {
     }
   }
 
+  async function stop(): Promise<void> {
+    stopped = true;
+    await Promise.all(chores);
+  }
+
   for (let lane = 0; lane < lanes; lane++) {
     start(create);
     start(poll);
@@ -267,10 +276,8 @@ export function startDriver({ plans, front, complain }: DriverOptions): Driver {
     async readAll() {
       for (const task of driven) await read(task);
     },
-    async stop() {
-      stopped = true;
-      await Promise.all(chores);
-    },
+    stop,
+    [Symbol.asyncDispose]: stop,
   };
 }
 

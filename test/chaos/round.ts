@@ -78,11 +78,11 @@ export async function runRound({ seed, tasks, blows, folder }: RoundOptions): Pr
     complain,
   );
   await within(fleet.ready(), 20_000, "the processes did not start");
-  const driver = startDriver({ plans: createPlans(seed, tasks), front: fleet.front, complain });
-  const watcher = watchInvariants(database, complain);
+  await using driver = startDriver({ plans: createPlans(seed, tasks), front: fleet.front, complain });
+  await using watcher = watchInvariants(database, complain);
   await strike(fleet, createRandom(seed).branch(-1), blows, driver.done);
   await driver.finished(patienceMs);
-  await driver.readAll();
+  await within(driver.readAll(), 30_000, "the tasks could not be read");
   await driver.stop();
   const looks = await watcher.stop();
   await within(fleet.close(), 15_000, "the processes did not end");
@@ -149,8 +149,13 @@ async function strike(fleet: Fleet, random: Random, blows: number, done: () => n
   await pause(leaseMs * 2);
 }
 
+interface Watcher extends AsyncDisposable {
+  /** Tells how often it looked. */
+  stop(): Promise<number>;
+}
+
 /** Looks at the database now and then from outside: the invariants hold between any two transactions. */
-function watchInvariants(database: string, complain: (text: string) => void): { stop(): Promise<number> } {
+function watchInvariants(database: string, complain: (text: string) => void): Watcher {
   const stopping = new AbortController();
   let looks = 0;
   async function watch(): Promise<void> {
@@ -162,13 +167,12 @@ function watchInvariants(database: string, complain: (text: string) => void): { 
     }
   }
   const watching = watch();
-  return {
-    async stop() {
-      stopping.abort();
-      await watching;
-      return looks;
-    },
-  };
+  async function stop(): Promise<number> {
+    stopping.abort();
+    await watching;
+    return looks;
+  }
+  return { stop, [Symbol.asyncDispose]: async () => void (await stop()) };
 }
 
 async function within(work: Promise<unknown>, ms: number, late: string): Promise<void> {

@@ -24,7 +24,7 @@ export interface Script {
   readonly kilobytes: number;
 }
 
-export const toolNames = ["script", "careful", "retrying", "gives_up", "bounded", "poison"] as const;
+export const toolNames = ["script", "careful", "unwinding", "retrying", "gives_up", "bounded", "poison"] as const;
 export type ToolName = (typeof toolNames)[number];
 
 /** One task as the driver means to treat it. */
@@ -52,14 +52,16 @@ export function createPlans(seed: number, count: number): Plan[] {
 function plan(random: Random, tag: string, index: number): Plan {
   // One in a hundred kills whoever runs it; it must not take the others along.
   const tool = index % 100 === 7 ? "poison" : pickTool(random);
-  const cancelAfter = tool !== "poison" && random.chance(0.18) ? random.between(0, 3_000) : null;
+  const cancelAfter =
+    tool !== "poison" && random.chance(tool === "unwinding" ? 0.5 : 0.16) ? random.between(0, 3_000) : null;
   const createAfter = random.chance(0.5) ? 0 : random.between(0, 4_000);
   return { tool, script: script(random, tool, tag), createAfter, cancelAfter, random };
 }
 
 function pickTool(random: Random): ToolName {
   const draw = random.next();
-  if (draw < 0.72) return "script";
+  if (draw < 0.6) return "script";
+  if (draw < 0.72) return "unwinding";
   if (draw < 0.82) return "retrying";
   if (draw < 0.86) return "gives_up";
   return draw < 0.94 ? "careful" : "bounded";
@@ -73,7 +75,7 @@ function script(random: Random, tool: ToolName, tag: string): Script {
     operations.splice(random.between(0, 2), 0, { do: "flaky", key: key(), times: random.between(1, 2) });
   if (tool === "poison") operations.splice(0, operations.length, { do: "die" });
   // Longer than a drain takes and than a cancelled handler is given.
-  if (tool === "careful" && random.chance(0.4))
+  if (tool === "careful" && random.chance(0.6))
     operations.push({ do: "step", key: key(), ms: random.between(1_500, 2_200), deaf: true });
   if (tool === "bounded")
     operations.push(random.chance(0.5) ? { do: "ask", keys: [key()], answered: false } : never(key));

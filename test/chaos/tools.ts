@@ -13,7 +13,8 @@ const patient = 1_000;
 
 const settings: Record<ToolName, TaskSettings> = {
   script: { attempts: patient },
-  careful: { recovery: "fail" },
+  careful: { recovery: "fail", onCancel: "unwind" },
+  unwinding: { attempts: patient, onCancel: "unwind" },
   retrying: { attempts: patient, retry: { attempts: patient, backoff: 10 } },
   gives_up: { attempts: patient, retry: { attempts: 3, backoff: 10 } },
   bounded: { attempts: patient, timeout: boundMs },

@@ -151,15 +151,17 @@ function journaled(row: Row, key: string): unknown {
 }
 
 /** What was sent and acknowledged is in the journal, unless it came first to somebody else or too late. */
-function judgeSent({ answers, events }: Driven, row: Row): string[] {
+function judgeSent({ plan, answers, events, cancelSentAt }: Driven, row: Row): string[] {
   const faults: string[] = [];
   const finishedAt = row.finishedAt ?? Infinity;
+  // A cancel closes the questions of a handler that is then resumed to clean up.
+  const closedAt = plan.tool === "unwinding" ? Math.min(finishedAt, cancelSentAt ?? Infinity) : finishedAt;
 
   function check(key: string, sent: readonly Sent[], has: boolean): void {
     const first = sent.findIndex(({ acknowledgedAt, kept }) => acknowledgedAt !== null && kept);
     if (!has) {
       const { acknowledgedAt } = sent[first] ?? { acknowledgedAt: null };
-      if (acknowledgedAt !== null && acknowledgedAt < finishedAt) faults.push(`what was sent for ${key} is lost`);
+      if (acknowledgedAt !== null && acknowledgedAt < closedAt) faults.push(`what was sent for ${key} is lost`);
       return;
     }
     // The first one that was acknowledged counts, or one before it whose acknowledgement got lost.

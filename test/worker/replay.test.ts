@@ -3,6 +3,7 @@ import { describe, expect, test } from "vitest";
 import { z } from "zod";
 import { ProtocolError } from "@modelcontextprotocol/server";
 import { TaskError } from "../../src/errors.ts";
+import { manualClock } from "../../src/store/contract/manual-clock.ts";
 import { taskTool } from "../../src/tool.ts";
 import { signals, text, workbench } from "./workbench.ts";
 
@@ -489,6 +490,27 @@ describe("ends", () => {
       await bench.until(id, (task) => task.status === "cancelled");
     }
     expect(cleaned).toEqual(["job of approve", "job of sleep", "job of event", "job of poll"]);
+  });
+
+  test("with onCancel unwind, what must not run twice is not resumed when its worker is gone", async () => {
+    const clock = manualClock();
+    const tool = taskTool({
+      name: "careful",
+      task: { recovery: "fail", onCancel: "unwind" },
+      run: () => text("again"),
+    });
+    await using bench = workbench([tool], { clock });
+    const id = await bench.start(tool);
+    const request = {
+      ...{ worker: "gone", tools: [{ name: "careful", version: "", limit: null }], queues: ["default"] },
+      ...{ ownerLimit: null, count: 1, leaseMs: 1_000 },
+    };
+    const [claim] = await bench.store.claim(request);
+    await bench.engine.cancel(id, "");
+    expect(await bench.store.park(claim!, { inputs: [], events: ["e"], timers: [] }, true)).toBe(true);
+    clock.advance(1_000);
+    expect(await bench.store.claim({ ...request, worker: "next" })).toEqual([]);
+    expect(await bench.settled(id)).toMatchObject({ status: "cancelled" });
   });
 
   test("a worker that closes hands back what runs, without spending an attempt", async () => {
