@@ -23,6 +23,10 @@ export const codes = {
   },
   TOO_LARGE: { rpc: -32602, text: "The request is larger than this server takes." },
   TOO_MANY_STREAMS: { rpc: -32603, text: "Too many open subscription streams. Close one, or poll with tasks/get." },
+  ANSWER_REFUSED: {
+    rpc: -32602,
+    text: "An answer did not fit its question and was not taken: it can be answered again.",
+  },
   STORE_UNAVAILABLE: { rpc: -32603, text: "The task store can't be reached. Nothing was changed; try again later." },
   STORE_BUSY: { rpc: -32603, text: "The task store is busy. Nothing was changed; try again." },
   STORE_CLOSED: { rpc: -32603, text: "The task store is closed: this server is shutting down." },

@@ -100,6 +100,7 @@ export function createEngine(options: EngineOptions): Engine {
     async answer(id, owner, responses) {
       const task = await read(id, owner);
       const { accepted, refused } = sift(task, responses);
+      if (refused !== null) options.onError?.(new TaskError("ANSWER_REFUSED", { detail: refused }));
       if (Object.keys(accepted).length === 0 && refused === null) return;
       present(await store.answer(id, owner, accepted, refused));
     },
