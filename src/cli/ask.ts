@@ -1,7 +1,17 @@
 import { createInterface, type Interface } from "node:readline/promises";
 import type { FormField } from "../protocol/form.ts";
 import type { InputRequest, InputResponse } from "../protocol/input.ts";
-import { choicesOf, complaintOf, fieldComplaint, fieldsOf, hintOf, isRequired, titleOf, valueOf } from "./form.ts";
+import {
+  choicesOf,
+  complaintOf,
+  fieldComplaint,
+  fieldsOf,
+  hintOf,
+  isRequired,
+  presetOf,
+  titleOf,
+  valueOf,
+} from "./form.ts";
 import type { Interrupts } from "./interrupts.ts";
 import type { Output } from "./output.ts";
 import { oneLine } from "./text.ts";
@@ -36,13 +46,17 @@ async function askNow(question: Question, out: Output, interrupts: Interrupts): 
   line.once("close", () => closed.abort());
   line.on("SIGINT", interrupts.fire);
   const signal = AbortSignal.any([question.signal, closed.signal]);
+  // Written at once: what comes next on the screen tells why. The end of the line is readline's.
+  const takenBack = () => interrupts.count > 0 || process.stderr.write("\n  No answer is needed any more.");
+  question.signal.addEventListener("abort", takenBack, { once: true });
   try {
     return await converse(question, line, signal);
   } catch (thrown) {
     if (!signal.aborted) throw thrown;
-    process.stderr.write(question.signal.aborted ? "\nNo answer is needed any more.\n" : "\n");
+    if (!question.signal.aborted) process.stderr.write("\n");
     return undefined;
   } finally {
+    question.signal.removeEventListener("abort", takenBack);
     line.close();
     out.live.resume();
   }
@@ -91,18 +105,18 @@ async function askField(
   const choices = choicesOf(field);
   const title = titleOf(name, field);
   if (typeof field.description === "string") process.stderr.write(`  ${oneLine(field.description)}\n`);
-  for (const [i, choice] of (choices ?? []).entries())
-    process.stderr.write(`    ${i + 1}) ${oneLine(choice.title)}\n`);
+  for (const [i, choice] of (choices ?? []).entries()) process.stderr.write(`    ${i + 1}) ${oneLine(choice.title)}\n`);
   const required = isRequired(request, name);
-  const notes = [hintOf(field), required ? "" : "optional"].filter((note) => note !== "").join(", ");
+  const notes = oneLine([hintOf(field), required ? "" : "optional"].filter((note) => note !== "").join(", "));
   const preset = field.default;
-  const shown = preset === undefined ? "" : ` [${oneLine(Array.isArray(preset) ? preset.join(", ") : String(preset as string))}]`;
+  const shown = preset === undefined ? "" : ` [${presetOf(field)}]`;
   for (;;) {
     const text = await line.question(`  ${title}${notes === "" ? "" : ` (${notes})`}${shown}: `, { signal });
     if (text === "" && preset !== undefined) return preset;
     if (text === "" && !required) return undefined;
     const value = valueOf(field, text);
-    const complaint = text === "" && field.type !== "string" ? "An answer is needed." : fieldComplaint(name, field, value);
+    const complaint =
+      text === "" && field.type !== "string" ? "An answer is needed." : fieldComplaint(name, field, value);
     if (complaint === null) return value;
     process.stderr.write(`  ${oneLine(complaint)}\n`);
   }

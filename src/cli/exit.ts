@@ -61,6 +61,7 @@ const byCode: Partial<Record<TaskErrorCode, Exit>> = {
   CANCELLED: exits.cancelled,
   TASK_NOT_FOUND: exits.unknownTask,
   TASK_EXPIRED: exits.unknownTask,
+  OTHER_SERVER: exits.unknownTask,
 };
 
 /** Writes a command for the same server or database: `line("get", id)`. */

@@ -43,14 +43,22 @@ export async function follow(context: Context, remote: Remote, job: Job, how: Fo
   let run: TaskRun | undefined;
   let last: TaskSnapshot | undefined;
   let taskId = job.taskId;
+  let shown = "";
 
   function onUpdate(task: TaskSnapshot): void {
     last = task;
     taskId = task.taskId;
     if (presses > 0) return;
     view.show(task);
-    if (how.eachChange === true) out.document(documentOf(task));
+    if (how.eachChange === true) showChange(documentOf(task));
     if (how.stopsAtInput && isLeftOpen(task)) stopped.reject(inputNeeded(context, task));
+  }
+
+  /** What changed may be none of the document's: who is asked, say. */
+  function showChange(document: Document): void {
+    const text = JSON.stringify(document);
+    if (text !== shown) out.document(document);
+    shown = text;
   }
 
   async function begin(): Promise<CallToolResult> {
@@ -86,7 +94,8 @@ export async function follow(context: Context, remote: Remote, job: Job, how: Fo
     if (presses === 1) {
       view.end();
       leave();
-      if (taskId === undefined) out.say("No task was announced yet. Ctrl-C again within two seconds gives the call up.");
+      if (taskId === undefined)
+        out.say("No task was announced yet. Ctrl-C again within two seconds gives the call up.");
       setTimeout(() => end("Interrupted; the task goes on."), secondPressWithin);
     } else if (presses === 2 && taskId === undefined) {
       giveUp.abort();
@@ -111,8 +120,9 @@ export async function follow(context: Context, remote: Remote, job: Job, how: Fo
     throw new CliError(exits.toolError, "TOOL_ERROR", said, { taskId, next: line("tools") });
   } catch (thrown) {
     view.end();
-    const error = asCliError(thrown, line, taskId);
-    const told = error.exit === exits.toolError || (how.eachChange === true && last !== undefined && isTerminal(last.status));
+    const error = askedTooEarly(thrown, context, job) ?? asCliError(thrown, line, taskId);
+    const told =
+      error.exit === exits.toolError || (how.eachChange === true && last !== undefined && isTerminal(last.status));
     if (!told) out.document(unfinished(error, last, taskId));
     out.error(error);
     return error.exit;
@@ -124,19 +134,32 @@ export async function follow(context: Context, remote: Remote, job: Job, how: Fo
 
 /** Whether all that a task asks is asked of somebody else. */
 function isLeftOpen(task: TaskSnapshot): boolean {
-  return task.status === "input_required" && Object.keys(task.inputRequests).every((key) => task.unhandledInput.includes(key));
+  return (
+    task.status === "input_required" &&
+    Object.keys(task.inputRequests).every((key) => task.unhandledInput.includes(key))
+  );
 }
 
 function inputNeeded({ out, line }: Context, task: TaskSnapshot): CliError {
   const { taskId } = task;
   const questions = task.status === "input_required" ? Object.entries(task.inputRequests) : [];
   for (const text of questions.flatMap(([key, request]) => questionLines(key, request))) out.say(text);
-  const message = "The task waits for input, and there is nobody to ask here.";
+  const message = out.canAsk
+    ? "The task waits for an answer."
+    : "The task waits for input, and there is nobody to ask here.";
   return new CliError(exits.inputNeeded, "INPUT_NEEDED", message, { taskId, next: line("answer", taskId) });
 }
 
-function interrupted({ line }: Context, message: string, taskId: string | undefined): CliError {
-  const next = taskId === undefined ? line("ls") : line("result", taskId);
+/** What a tool asks before there is a task can't be left for later. */
+function askedTooEarly(thrown: unknown, { line }: Context, { label }: Job): CliError | undefined {
+  if (!(thrown instanceof TaskError) || thrown.code !== "INPUT_UNSUPPORTED") return undefined;
+  const message = "The tool asks something before it starts, and nobody answered. Call it on a terminal.";
+  return new CliError(exits.inputNeeded, "INPUT_NEEDED", message, { next: line("call", label, "…") });
+}
+
+function interrupted({ out, line }: Context, message: string, taskId: string | undefined): CliError {
+  // People were told at once.
+  const next = taskId === undefined ? line("ls") : out.json ? line("result", taskId) : undefined;
   return new CliError(exits.interrupted, "INTERRUPTED", message, { taskId, next });
 }
 

@@ -37,14 +37,20 @@ export function choicesOf(field: FormField): Choice[] | undefined {
   return (from?.enum as string[] | undefined)?.map((value, i) => ({ value, title: titles?.[i] ?? value }));
 }
 
+/** What the field has if nothing is said. */
+export function presetOf({ default: preset }: FormField): string {
+  if (Array.isArray(preset)) return oneLine(preset.join(", "));
+  return oneLine(typeof preset === "string" ? preset : (JSON.stringify(preset) ?? ""));
+}
+
 /** What may be typed, in a few words. */
 export function hintOf(field: FormField): string {
-  const { minimum, maximum, format } = field;
+  const { minimum, maximum, format } = field as { minimum?: number; maximum?: number; format?: string };
   if (field.type === "boolean") return "yes or no";
   if (field.type === "array") return "several, with commas between them";
-  if (field.type === "string") return format === undefined ? "" : String(format);
-  const least = minimum === undefined ? "" : ` from ${String(minimum)}`;
-  return `${field.type === "integer" ? "a whole number" : "a number"}${least}${maximum === undefined ? "" : ` to ${String(maximum)}`}`;
+  if (field.type === "string") return format ?? "";
+  const least = minimum === undefined ? "" : ` from ${minimum}`;
+  return `${field.type === "integer" ? "a whole number" : "a number"}${least}${maximum === undefined ? "" : ` to ${maximum}`}`;
 }
 
 /** What somebody typed, as the value that the field wants; what can't be one comes back as it is, to be refused. */
@@ -55,7 +61,11 @@ export function valueOf(field: FormField, text: string): unknown {
   }
   if (field.type === "integer" || field.type === "number") return text.trim() === "" ? text : Number(text);
   const choices = choicesOf(field);
-  if (field.type === "array") return text.split(",").map((one) => chosen(choices, one.trim())).filter((one) => one !== "");
+  if (field.type === "array")
+    return text
+      .split(",")
+      .map((one) => chosen(choices, one.trim()))
+      .filter((one) => one !== "");
   return chosen(choices, text);
 }
 
@@ -88,7 +98,9 @@ export function answerFrom(request: InputRequest, given: readonly [string, strin
   const fields = new Map(fieldsOf(request));
   const stranger = given.find(([name]) => !fields.has(name));
   if (stranger !== undefined)
-    throw usage(`The question has no field "${stranger[0]}". It has: ${[...fields.keys()].map(oneLine).join(", ") || "none"}.`);
+    throw usage(
+      `The question has no field "${stranger[0]}". It has: ${[...fields.keys()].map(oneLine).join(", ") || "none"}.`,
+    );
   const content: Record<string, unknown> = {};
   for (const [name, { default: value }] of fields) if (value !== undefined) content[name] = value;
   for (const [name, text] of given) content[name] = valueOf(fields.get(name) ?? {}, text);
@@ -107,12 +119,14 @@ export function questionLines(key: string, request: InputRequest): string[] {
   for (const [name, field] of fieldsOf(request)) {
     const notes = [
       titleOf(name, field) === name ? "" : titleOf(name, field),
-      choicesOf(field)?.map(({ value }) => oneLine(value)).join(" | ") ?? "",
+      choicesOf(field)
+        ?.map(({ value }) => oneLine(value))
+        .join(" | ") ?? "",
       hintOf(field),
-      field.default === undefined ? "" : `default ${oneLine(JSON.stringify(field.default))}`,
+      field.default === undefined ? "" : `default ${presetOf(field)}`,
       isRequired(request, name) ? "" : "optional",
     ];
-    lines.push(`  --set ${oneLine(name)}=…  ${notes.filter((note) => note !== "").join("; ")}`.trimEnd());
+    lines.push(`  --set ${oneLine(`${name}=… ${notes.filter((note) => note !== "").join("; ")}`)}`);
   }
   return lines;
 }

@@ -90,6 +90,9 @@ export function argumentsFrom(text: string): Record<string, unknown> {
   return value as Record<string, unknown>;
 }
 
+/** An id, or the beginning of one, that begins with a dash, and is none of our options. */
+const dashed = /^-[\w-]{21}$|^-[^-ohV][\w-]{3,19}$/;
+
 /**
  * The command line in a form that the parser can take: `--stdio` has the rest of the line, `--arg` and `--set` may be
  * followed by several pairs, and a task's id may begin with a dash.
@@ -106,7 +109,7 @@ export function prepared(words: readonly string[]): string[] {
     if (["--arg", "--set"].includes(line.at(-1) ?? "")) several = line.at(-1);
     else if (several !== undefined && /^[^-=][^=]*=/.test(word)) line.push(several);
     else several = undefined;
-    if (/^-[\w-]{21}$/.test(word) && !words.includes("--")) ids.push(word);
+    if (dashed.test(word) && !words.includes("--")) ids.push(word);
     else line.push(word);
   }
   const program = rest.length === 1 && /\s/.test(rest[0] ?? "") ? (rest[0] ?? "").trim().split(/\s+/) : rest;

@@ -36,7 +36,7 @@ export interface Output {
 /** `CI` and `TERM=dumb` mean lines rather than drawings; with `CI` or `--json` nobody is asked. */
 export function createOutput(asJson: boolean): Output {
   const { CI = "", TERM, NO_COLOR = "" } = process.env;
-  const attended = !asJson && process.stderr.isTTY === true && (CI === "" || CI === "false");
+  const attended = !asJson && process.stderr.isTTY && (CI === "" || CI === "false");
   const isTerminal = attended && TERM !== "dumb";
   const live = createLive(process.stderr, isTerminal, isTerminal && NO_COLOR === "");
   let documents = 0;
@@ -44,7 +44,7 @@ export function createOutput(asJson: boolean): Output {
 
   return {
     json: asJson,
-    canAsk: attended && process.stdin.isTTY === true,
+    canAsk: attended && process.stdin.isTTY,
     isTerminal,
     live,
     get documents() {
@@ -91,7 +91,7 @@ function toolResult(result: Readonly<Record<string, unknown>>): unknown {
 }
 
 /** A tool's result in words. What no terminal can show is named. */
-export function resultText({ content = [], structuredContent }: CallToolResult): string {
+export function resultText({ content, structuredContent }: CallToolResult): string {
   const parts = content.map((part) => {
     switch (part.type) {
       case "text":
@@ -113,7 +113,7 @@ export function resultText({ content = [], structuredContent }: CallToolResult):
 
 /** A tool's result as a file: the bytes of a single picture or sound, the text of text, and otherwise all of it as JSON. */
 export function resultBytes(result: CallToolResult): Buffer {
-  const { content = [] } = result;
+  const { content } = result;
   const [first] = content;
   if (content.length === 1 && (first?.type === "image" || first?.type === "audio"))
     return Buffer.from(first.data, "base64");

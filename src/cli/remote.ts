@@ -3,7 +3,7 @@ import { createInterface } from "node:readline";
 import type { Readable } from "node:stream";
 import { Client, type ElicitResult } from "@modelcontextprotocol/client";
 import { StdioClientTransport } from "@modelcontextprotocol/client/stdio";
-import { TaskClient, type InputContext, type InputHandlers, type LoggedTask } from "../client/index.ts";
+import { TaskClient, TaskError, type InputContext, type InputHandlers, type LoggedTask } from "../client/index.ts";
 import type { InputRequest, InputResponse } from "../protocol/input.ts";
 import { isTerminal } from "../protocol/status.ts";
 import type { DetailedTask } from "../protocol/wire.ts";
@@ -81,7 +81,10 @@ export async function openRemote(context: Context, how: { listen: boolean; asks:
     tasks,
     known,
     async identify(text) {
-      const found = findId(text, (await known()).flatMap(({ taskId }) => taskId ?? []));
+      const found = findId(
+        text,
+        (await known()).flatMap(({ taskId }) => taskId ?? []),
+      );
       if (found === null) throw usage(`"${oneLine(text)}" is the beginning of several ids.`, line("ls"));
       return found ?? text;
     },
@@ -99,23 +102,33 @@ export async function openRemote(context: Context, how: { listen: boolean; asks:
   };
 }
 
-/** Says once in a row that something goes wrong and is tried again. */
+/** Says, once in a row, what goes wrong in passing: a look at a task that is repeated, a log that can't be written. */
 function troubleTeller({ out }: Context): (error: unknown) => void {
   let said = "";
   return (error) => {
-    const text = error instanceof Error ? oneLine(error.message) : "Something failed.";
-    if (text !== said) out.say(`  ${text} Trying again.`);
-    said = text;
+    if (!(error instanceof TaskError) || error.message === said) return;
+    said = error.message;
+    out.say(`  ${oneLine(said)}${error.code.startsWith("LOG_") ? "" : " Trying again."}`);
   };
 }
 
 function startProgram({ command, args, env, cwd }: StdioTarget, { out }: Context): StdioClientTransport {
-  const apart = process.platform !== "win32" && [process.stdin, process.stdout, process.stderr].some((one) => one.isTTY);
+  const apart =
+    process.platform !== "win32" && [process.stdin, process.stdout, process.stderr].some((one) => one.isTTY);
   const launcher = new URL(`own-group${path.extname(import.meta.url)}`, import.meta.url).pathname;
-  const [program, ...words] = apart ? [process.execPath, launcher, command, ...args] : [command, ...args];
-  const transport = new StdioClientTransport({ command: program as string, args: words, env: { ...env }, cwd, stderr: "pipe" });
+  const [program, ...words]: [string, ...string[]] = apart
+    ? [process.execPath, launcher, command, ...args]
+    : [command, ...args];
+  const transport = new StdioClientTransport({
+    command: program,
+    args: words,
+    env: { ...env },
+    cwd,
+    stderr: "pipe",
+  });
   const { stderr } = transport;
-  if (stderr !== null) createInterface({ input: stderr as Readable }).on("line", (text) => out.say(`| ${oneLine(text)}`));
+  if (stderr !== null)
+    createInterface({ input: stderr as Readable }).on("line", (text) => out.say(`| ${oneLine(text)}`));
   return transport;
 }
 

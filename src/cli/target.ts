@@ -58,7 +58,9 @@ export function databaseFile({ db = "" }: CommonOptions, mustExist: boolean): st
     throw usage("--db: Postgres is not in this version. Give the file of a SQLite store.");
   if (db === "" || db.includes("://")) throw usage("--db takes the file of a SQLite store.");
   if (mustExist && !existsSync(db))
-    throw new CliError(exits.unreachable, "STORE_UNREADABLE", "--db: there is no such file.", { next: "ls" });
+    throw new CliError(exits.unreachable, "STORE_UNREADABLE", "--db: there is no such file.", {
+      next: `ls -l ${shellWord(path.dirname(db))}`,
+    });
   return db;
 }
 
@@ -73,7 +75,7 @@ export function addressOf(target: RemoteTarget): string {
 }
 
 /** The options again, for a command that goes on from here. The values of headers are left to whoever runs it. */
-export function targetWords({ url, header, stdio, server, config, db, state, json }: CommonOptions): string[] {
+export function targetWords({ url, header, stdio, server, config, db, state }: CommonOptions): string[] {
   const name = (line: string) => line.slice(0, Math.max(0, line.indexOf(":")));
   const words = [
     ...(url === undefined ? [] : ["--url", url]),
@@ -82,7 +84,6 @@ export function targetWords({ url, header, stdio, server, config, db, state, jso
     ...(config === undefined ? [] : ["--config", config]),
     ...(db === undefined ? [] : ["--db", db]),
     ...(state === undefined ? [] : ["--state", state]),
-    ...(json === true ? ["--json"] : []),
     ...(stdio === undefined ? [] : ["--stdio", ...stdio]),
   ];
   return words.map(shellWord);

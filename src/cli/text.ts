@@ -24,7 +24,7 @@ export function json(value: unknown, indent?: number): string {
 
 /** A word of a command line, quoted for a shell where it must be. */
 export function shellWord(word: string): string {
-  return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${clean(word).replaceAll("'", String.raw`'\''`)}'`;
+  return /^[\w@%+=:,./…-]+$/.test(word) ? word : `'${clean(word).replaceAll("'", String.raw`'\''`)}'`;
 }
 
 /** How long something took, in one or two units. */
@@ -60,7 +60,7 @@ export function cut(line: string, columns: number): string {
 /** The shortest beginnings, from 8 characters, that tell these ids apart. One that looks like an option stays whole. */
 export function shortIds(ids: readonly string[]): Map<string, string> {
   const short = (id: string) => {
-    if (id.startsWith("-")) return id;
+    if (/^-[-ohV]/.test(id)) return id;
     for (let length = 8; length < id.length; length += 1) {
       const start = id.slice(0, length);
       if (ids.every((other) => other === id || !other.startsWith(start))) return start;

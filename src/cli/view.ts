@@ -10,7 +10,12 @@ export interface View {
   end(): void;
 }
 
-const colours: Readonly<Record<string, string>> = { completed: "32", failed: "31", cancelled: "33", input_required: "36" };
+const colours: Readonly<Record<string, string>> = {
+  completed: "32",
+  failed: "31",
+  cancelled: "33",
+  input_required: "36",
+};
 const marks: Readonly<Record<string, string>> = { completed: "✓", failed: "✗", cancelled: "–" };
 const barWidth = 12;
 
@@ -36,15 +41,27 @@ export function createView(out: Output, label: string, startedAt: number): View 
 
   function line(mark: string): string {
     const { taskId, status, statusMessage = "" } = latest ?? { taskId: "", status: "calling" };
-    const word = status.replace("_", " ");
+    const word = wordFor(status);
     const share = latest === undefined || isTerminal(latest.status) ? undefined : progressIn(statusMessage);
-    const paint = out.live.colours ? `\u001B[${colours[status] ?? "0"}m${word}\u001B[0m` : word;
-    const parts = [mark, idFor(taskId), oneLine(label), paint, oneLine(statusMessage), share === undefined ? "" : bar(share)];
+    const parts = [
+      mark,
+      idFor(taskId),
+      oneLine(label),
+      word,
+      oneLine(statusMessage),
+      share === undefined ? "" : bar(share),
+    ];
     const time = out.isTerminal ? elapsed(Date.now() - startedAt) : "";
     return [...parts, time].filter((part) => part !== "").join("  ");
   }
 
-  out.live.set(name, () => line(spinner()));
+  function paint(text: string): string {
+    const word = wordFor(latest?.status ?? "");
+    const colour = colours[latest?.status ?? ""];
+    return out.live.colours && colour !== undefined ? text.replace(word, `\u001B[${colour}m${word}\u001B[0m`) : text;
+  }
+
+  out.live.set(name, () => line(spinner()), paint);
   return {
     show(task) {
       latest = task;
@@ -54,10 +71,11 @@ export function createView(out: Output, label: string, startedAt: number): View 
       shown = now;
       const over = isTerminal(status);
       if (over) out.live.set(name, undefined);
-      if (over || !out.isTerminal) out.say(line(out.isTerminal ? (marks[status] ?? "") : ""));
+      if (over || !out.isTerminal) out.say(paint(line(out.isTerminal ? (marks[status] ?? "") : "")));
     },
     end: () => out.live.set(name, undefined),
   };
 }
 
+const wordFor = (status: string) => status.replace("_", " ");
 const idFor = (id: string) => oneLine(shortIds([id]).get(id) ?? id);

@@ -1,0 +1,74 @@
+import { Option, type Command } from "commander";
+import { next, type TaskStatus } from "../../protocol/status.ts";
+import type { Context, Run } from "../context.ts";
+import { openDatabase } from "../database.ts";
+import { exits, usage } from "../exit.ts";
+import { type CommonOptions, count, examples, withTarget } from "../options.ts";
+import { startedFrom } from "../state.ts";
+import { addressOf, remoteTarget } from "../target.ts";
+import { elapsed, oneLine, shortIds, table } from "../text.ts";
+
+interface ListOptions extends CommonOptions {
+  readonly status?: TaskStatus;
+  readonly limit: number;
+}
+
+/** `mcp-tasks ls`. */
+export function addLs(program: Command, run: Run): void {
+  const command = program
+    .command("ls")
+    .description("List the tasks started from here, of one server or of all; with --db, a server's own tasks")
+    .addOption(new Option("--status <status>", "with --db: only these").choices(Object.keys(next)))
+    .addOption(new Option("--limit <number>", "with --db: the newest so many").default(50).argParser(count));
+  examples(withTarget(command, { remote: true, db: true }), [
+    "mcp-tasks ls",
+    "mcp-tasks ls --url http://127.0.0.1:3000/mcp",
+    "mcp-tasks ls --status input_required --db tasks.db",
+  ]);
+  command.action((options: ListOptions) =>
+    run(options, async (context) => {
+      if (options.db === undefined && options.status !== undefined) throw usage("--status goes with --db.");
+      const rows: (Ours | Stored)[] = options.db === undefined ? await ours(options) : await stored(context, options);
+      context.out.document({ tasks: rows });
+      const short = shortIds(rows.flatMap(({ taskId }) => taskId ?? []));
+      const age = (at: string) => elapsed(Date.now() - Date.parse(at));
+      const lines = rows.map(({ taskId, tool, status, startedAt, ...row }) => {
+        const id = oneLine((taskId && short.get(taskId)) ?? "-");
+        return [id, status, oneLine(tool ?? "-"), age(startedAt), oneLine("owner" in row ? row.owner : row.server)];
+      });
+      if (lines.length === 0) context.out.say("No tasks.");
+      else
+        context.out.print(
+          table([["ID", "STATUS", "TOOL", "AGE", options.db === undefined ? "SERVER" : "OWNER"], ...lines]),
+        );
+      return exits.done;
+    }),
+  );
+}
+
+interface Row {
+  readonly taskId: string | null;
+  readonly status: string;
+  readonly tool: string | null;
+  readonly startedAt: string;
+}
+type Ours = Row & { readonly server: string };
+type Stored = Row & { readonly owner: string };
+
+async function ours(options: ListOptions): Promise<Ours[]> {
+  const named = [options.url, options.stdio, options.server].some((way) => way !== undefined);
+  const entries = await startedFrom(options.state, named ? addressOf(remoteTarget(options)) : undefined);
+  return entries.map(({ taskId, tool, state, startedAt, server }) => {
+    // A call without a task yet: its answer is being waited for, or was lost with the process that waited.
+    const status: string = taskId === null ? "unknown" : state;
+    return { taskId, status, tool, startedAt: new Date(startedAt).toISOString(), server: server.address };
+  });
+}
+
+async function stored(context: Context, { status, limit }: ListOptions): Promise<Stored[]> {
+  await using database = openDatabase(context, { mustExist: true });
+  const tasks = await database.store.list({ limit, ...(status === undefined ? {} : { status }) });
+  return tasks.map(({ id, status, tool, createdAt, owner }) => {
+    return { taskId: id, status, tool, startedAt: new Date(createdAt).toISOString(), owner };
+  });
+}

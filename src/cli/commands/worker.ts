@@ -1,0 +1,70 @@
+import path from "node:path";
+import { pathToFileURL } from "node:url";
+import type { Command } from "commander";
+import { sqlite } from "../../store/sqlite/index.ts";
+import { createTasks } from "../../tasks.ts";
+import type { TaskTool } from "../../tool.ts";
+import type { Run } from "../context.ts";
+import { CliError, exits, usage } from "../exit.ts";
+import { type CommonOptions, count, examples, withTarget } from "../options.ts";
+import { databaseFile } from "../target.ts";
+
+interface WorkerOptions extends CommonOptions {
+  readonly tools: string;
+  readonly concurrency?: number;
+}
+
+/** `mcp-tasks worker`. */
+export function addWorker(program: Command, run: Run): void {
+  const command = program
+    .command("worker")
+    .description("Run the tools of a module on a server's own database, until a signal ends it")
+    .requiredOption("--tools <module>", "a module that exports tools of taskTool(), by themselves or in lists")
+    .option("--concurrency <number>", "handlers that run at once (default: 10)", count);
+  examples(withTarget(command, { db: true }), [
+    "mcp-tasks worker --tools ./tools.ts --db tasks.db",
+    "mcp-tasks worker --tools ./dist/tools.js --concurrency 4 --db /var/lib/deployer/tasks.db",
+  ]);
+  command.action((options: WorkerOptions) =>
+    run(options, async (context) => {
+      const { out, interrupts } = context;
+      if (options.db === undefined)
+        throw usage("Give the database by --db.", "mcp-tasks worker --tools FILE --db FILE");
+      const file = databaseFile(options, false);
+      const tools = await toolsOf(options.tools);
+      await using store = sqlite(file);
+      await using tasks = createTasks({
+        store,
+        tools,
+        onError: ({ code, message }) => out.say(`${new Date().toISOString()} ${code}: ${message}`),
+      });
+      const stop = Promise.withResolvers<void>();
+      process.once("SIGTERM", () => stop.resolve());
+      interrupts.take(() => stop.resolve());
+      await tasks.work(options.concurrency === undefined ? {} : { concurrency: options.concurrency });
+      out.say(`Working on ${tools.map(({ name }) => name).join(", ")}. Ctrl-C or SIGTERM ends it.`);
+      await stop.promise;
+      out.say("Ending: running handlers may finish or are handed back.");
+      return exits.done;
+    }),
+  );
+}
+
+/** The tools that a module exports. */
+async function toolsOf(file: string): Promise<TaskTool[]> {
+  let exported: Record<string, unknown>;
+  try {
+    exported = (await import(pathToFileURL(path.resolve(file)).href)) as Record<string, unknown>;
+  } catch (cause) {
+    const message = cause instanceof Error ? cause.message : "";
+    throw new CliError(exits.usage, "USAGE", `--tools: the module can't be loaded. ${message}`, { cause });
+  }
+  const tools = [...new Set(Object.values(exported).flat())].filter(isTool);
+  if (tools.length === 0) throw usage("--tools: the module exports no tool of taskTool().");
+  return tools;
+}
+
+function isTool(value: unknown): value is TaskTool {
+  const { name, run, attempts, keepMs } = (value ?? {}) as Partial<TaskTool>;
+  return typeof name === "string" && typeof run === "function" && attempts !== undefined && keepMs !== undefined;
+}

@@ -1,0 +1,291 @@
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { fakeServer, type Script } from "../client/fake-http.ts";
+import { asking, cancelled, completed, created, failed, form, text, working } from "../client/wire.ts";
+import { startFixture, type Fixture } from "../fixture/start.ts";
+import { parsed, run, start } from "./program.ts";
+
+let fixture: Fixture;
+beforeAll(async () => {
+  fixture = await startFixture(["--poll", "250"]);
+});
+afterAll(() => fixture[Symbol.asyncDispose]());
+
+const at = (...words: string[]) => [...words, "--url", fixture.url];
+const detached = async (...words: string[]) => (await run(at("call", ...words, "--detach"))).stdout.trim();
+
+/** A server whose calls become this task. */
+const taskServer = (task: () => object, call: () => object = created) =>
+  fakeServer(({ method }, reply) => {
+    if (method === "tools/call") reply.result(call());
+    else if (method === "tasks/get") reply.result(task());
+    else reply.error(-32601, "unknown");
+  });
+
+describe("0 done", () => {
+  test("a plain result is printed on stdout, and nothing on stderr", async () => {
+    expect(await run(at("call", "greet", "--arg", "name=Ada"))).toEqual({
+      code: 0,
+      stdout: "Hello, Ada!\n",
+      stderr: "",
+    });
+  });
+
+  test("a task's result is printed on stdout, and each of its turns as a line on stderr", async () => {
+    const { code, stdout, stderr } = await run(at("call", "slow_compute", "--arg", "seconds=0.3", "label=pi"));
+    expect({ code, stdout }).toEqual({ code: 0, stdout: "Computed pi in 0.3 s\n" });
+    expect(stderr).toMatch(/^\S+ {2}slow_compute {2}working\n\S+ {2}slow_compute {2}completed\n$/);
+  });
+
+  test("with --json it is one document", async () => {
+    const plain = await run(at("call", "greet", "--json"));
+    expect(plain.code).toBe(0);
+    expect(parsed(plain)).toMatchObject({
+      document: { status: "completed", result: text("Hello, World!") },
+      error: undefined,
+    });
+    const task = await run(at("call", "slow_compute", "--arg", "seconds=0.3", "--json"));
+    expect(parsed(task).document).toEqual({
+      taskId: expect.stringMatching(/^[\w-]{22}$/),
+      status: "completed",
+      result: text("Computed  in 0.3 s"),
+    });
+  });
+
+  test("--detach prints the id alone, and the way back on stderr", async () => {
+    const { code, stdout, stderr } = await run(at("call", "slow_compute", "--arg", "seconds=0.1", "--detach"));
+    expect({ code, stdout }).toEqual({ code: 0, stdout: expect.stringMatching(/^[\w-]{22}\n$/) });
+    expect(stderr).toContain(`mcp-tasks result ${stdout.trim()} --url ${fixture.url}`);
+    const json = await run(at("call", "slow_compute", "--detach", "--json"));
+    expect(parsed(json).document).toEqual({ taskId: expect.any(String), status: "working" });
+  });
+});
+
+describe("2 usage", () => {
+  test.each([
+    ["an unknown command", ["frobnicate"]],
+    ["an unknown option", ["get", "x", "--frobnicate"]],
+    ["a missing argument", ["call", "--url", "http://127.0.0.1:1/mcp"]],
+    ["no server", ["get", "x"]],
+    ["two servers", ["get", "x", "--url", "http://127.0.0.1:9/", "--server", "a"]],
+    ["a URL that is none", ["get", "x", "--url", "nonsense"]],
+    ["a URL with a password", ["get", "x", "--url", "http://me:secret@127.0.0.1:9/"]],
+    ["a header without a value", ["get", "x", "--url", "http://127.0.0.1:9/", "--header", "nonsense"]],
+    ["a header for a program", ["get", "x", "--header", "a: b", "--stdio", "node"]],
+    ["--stdio without a program", ["get", "x", "--stdio"]],
+    ["an argument without a name", ["call", "x", "--arg", "nonsense", "--url", "http://127.0.0.1:9/"]],
+    ["arguments that are no JSON", ["call", "x", "--args-json", "{", "--url", "http://127.0.0.1:9/"]],
+    ["arguments that are no object", ["call", "x", "--args-json", "[]", "--url", "http://127.0.0.1:9/"]],
+    ["a file that isn't there", ["call", "x", "--args-json", "@/nowhere", "--url", "http://127.0.0.1:9/"]],
+    ["a duration that is none", ["call", "x", "--wait", "soon", "--url", "http://127.0.0.1:9/"]],
+    ["Postgres", ["ls", "--db", "postgres://localhost/tasks"]],
+    ["a database without its file", ["purge"]],
+  ])("for %s, with the help to read", async (_, args) => {
+    const { code, stdout, stderr } = await run(args);
+    expect({ code, stdout }).toEqual({ code: 2, stdout: "" });
+    expect(stderr).toMatch(/^mcp-tasks: .+\n {2}mcp-tasks .+\n$/);
+    expect(stderr).not.toContain("secret");
+    const json = await run([...args.filter((word) => word !== "--stdio"), "--json"]);
+    expect(parsed(json)).toMatchObject({ document: { status: "unknown" }, error: { code: "USAGE", exit: 2 } });
+  });
+});
+
+describe("3 not authorised", () => {
+  test("for a server that wants a token, with the header to give", async () => {
+    await using locked = await startFixture(["--tokens", "alice=A"]);
+    const { code, stderr } = await run(["call", "greet", "--url", locked.url]);
+    expect(code).toBe(3);
+    expect(stderr).toContain("--header 'Authorization: Bearer …'");
+    const wrong = await run(["call", "greet", "--json", "--url", locked.url, "--header", "Authorization: Bearer B"]);
+    expect(wrong.code).toBe(3);
+    expect(parsed(wrong).error).toMatchObject({ code: "UNAUTHORISED", exit: 3 });
+    expect(wrong.stdout + wrong.stderr).not.toContain("Bearer B");
+    const right = await run(["call", "greet", "--url", locked.url, "--header", "Authorization: Bearer A"]);
+    expect(right).toMatchObject({ code: 0, stdout: "Hello, World!\n" });
+  });
+
+  test.each([401, 403])("for HTTP %i in the middle of a task", async (status) => {
+    await using server = await fakeServer(({ method }, reply) =>
+      method === "tools/call" ? reply.result(created()) : reply.status(status),
+    );
+    const ran = await run(["call", "x", "--json", "--url", server.url]);
+    expect(ran.code).toBe(3);
+    expect(parsed(ran).error).toMatchObject({ code: "REFUSED", taskId: "task-1" });
+  });
+});
+
+describe("4 unreachable", () => {
+  test("for a server that isn't there", async () => {
+    const { code, stderr } = await run(["call", "x", "--url", "http://127.0.0.1:9/mcp"]);
+    expect(code).toBe(4);
+    expect(stderr).toContain("  mcp-tasks doctor --url http://127.0.0.1:9/mcp");
+  });
+
+  test("for a program that can't be started", async () => {
+    expect(await run(["tools", "--stdio", "/nowhere/at/all"])).toMatchObject({ code: 4, stdout: "" });
+  });
+
+  const lost: [string, Script][] = [
+    ["the connection was cut", (_, reply) => reply.reset()],
+    ["the server answered 503", (_, reply) => reply.status(503)],
+    ["the answer was a 404", (_, reply) => reply.status(404)],
+    [
+      "half an answer came",
+      (_, { raw }) => {
+        raw.writeHead(200, { "content-type": "application/json", "content-length": "500" });
+        raw.write('{"jsonrpc":"2.0","id":', () => raw.destroy());
+      },
+    ],
+    [
+      "the stream ended before the answer",
+      (_, { raw }) => raw.writeHead(200, { "content-type": "text/event-stream" }).end(": nothing\n\n"),
+    ],
+  ];
+  test.each(lost)("for a call that may have started, since %s; it is sent once", async (_, script) => {
+    await using server = await fakeServer((seen, reply) => {
+      if (seen.method === "tools/call") script(seen, reply);
+      else reply.result(working());
+    });
+    const ran = await run(["call", "x", "--url", server.url, "--json"]);
+    expect(ran.code).toBe(4);
+    expect(parsed(ran)).toMatchObject({
+      document: { status: "unknown", error: { code: "MAY_HAVE_STARTED" } },
+      error: { code: "MAY_HAVE_STARTED", exit: 4, next: expect.stringContaining("mcp-tasks doctor --url") },
+    });
+    expect(server.of("tools/call")).toHaveLength(1);
+  });
+});
+
+describe("5 to 10", () => {
+  test("5 when the tool reported an error, which still is the result", async () => {
+    const { code, stdout, stderr } = await run(at("call", "failing_job"));
+    expect({ code, stdout }).toEqual({ code: 5, stdout: "The job failed, as it always does\n" });
+    expect(stderr).toContain(`  mcp-tasks tools --url ${fixture.url}`);
+    expect(parsed(await run(at("call", "failing_job", "--json")))).toMatchObject({
+      document: { status: "completed", result: { isError: true } },
+      error: { code: "TOOL_ERROR", exit: 5 },
+    });
+  });
+
+  test("6 when input is needed and standard input is only a pipe, with the question and the command that answers", async () => {
+    const { code, stdout, stderr } = await run(at("call", "confirm_delete"));
+    expect({ code, stdout }).toEqual({ code: 6, stdout: "" });
+    expect(stderr).toMatch(/confirm: Delete file\.txt\?\n {2}--set confirm=… yes or no\n/);
+    expect(stderr).toMatch(/\n {2}mcp-tasks answer [\w-]{22} --url .+\n$/);
+    expect(parsed(await run(at("call", "confirm_delete", "--json")))).toMatchObject({
+      document: { status: "input_required", inputRequests: { confirm: { method: "elicitation/create" } } },
+      error: { code: "INPUT_NEEDED", exit: 6 },
+    });
+  });
+
+  test("6 when input is needed before there is a task", async () => {
+    const ran = await run(at("call", "test_tool_with_task", "--json"));
+    expect(ran.code).toBe(6);
+    expect(parsed(ran).document.taskId).toBeUndefined();
+  });
+
+  test("7 when the wait is over, and the task goes on", async () => {
+    const ran = await run(at("call", "slow_compute", "--arg", "seconds=30", "--wait", "300ms", "--json"));
+    expect(ran.code).toBe(7);
+    const { document, error } = parsed(ran);
+    expect(document).toEqual({ taskId: expect.any(String), status: "working" });
+    expect(error.next).toBe(`mcp-tasks result ${document.taskId} --url ${fixture.url}`);
+    expect((await run(at("get", document.taskId))).stdout).toContain("working");
+    expect((await run(at("result", document.taskId, "--wait", "100ms"))).code).toBe(7);
+  });
+
+  test("8 when the task failed, with the server's own error in the document", async () => {
+    const ran = await run(at("call", "protocol_error_job", "--json"));
+    expect(ran.code).toBe(8);
+    expect(parsed(ran)).toMatchObject({
+      document: { status: "failed", error: { code: -32603, message: "The job broke, as it always does" } },
+      error: { code: "TASK_FAILED", exit: 8 },
+    });
+  });
+
+  test("8 when the call itself was answered with an error", async () => {
+    const ran = await run(at("call", "no_such_tool", "--json"));
+    expect(ran.code).toBe(8);
+    expect(parsed(ran)).toMatchObject({ document: { status: "failed", error: { code: -32602 } }, error: { exit: 8 } });
+  });
+
+  test("9 when the task was cancelled", async () => {
+    const id = await detached("slow_compute", "--arg", "seconds=30");
+    expect((await run(at("cancel", id, "--wait"))).code).toBe(0);
+    expect((await run(at("result", id))).code).toBe(9);
+    await using server = await taskServer(cancelled);
+    const ran = await run(["call", "x", "--json", "--url", server.url]);
+    expect(ran.code).toBe(9);
+    expect(parsed(ran)).toMatchObject({ document: { status: "cancelled" }, error: { code: "CANCELLED" } });
+  });
+
+  test.each(["get", "result", "watch", "cancel", "answer"])(
+    "10 when %s is given an id that nobody knows",
+    async (command) => {
+      const ran = await run(at(command, "nobodyknowsthisid", "--json"));
+      expect(ran.code).toBe(10);
+      expect(parsed(ran)).toMatchObject({
+        document: { taskId: "nobodyknowsthisid", status: "unknown" },
+        error: { code: "TASK_NOT_FOUND", exit: 10, next: `mcp-tasks ls --url ${fixture.url}` },
+      });
+    },
+  );
+
+  test("10 when the task has expired", async () => {
+    await using server = await fakeServer(({ method }, reply) =>
+      method === "tools/call" ? reply.result(created()) : reply.error(-32602, "The task has expired"),
+    );
+    expect(await run(["call", "x", "--url", server.url])).toMatchObject({ code: 10 });
+  });
+});
+
+describe("1 unexpected", () => {
+  test("for a task that breaks the protocol", async () => {
+    await using server = await taskServer(() => failed({ nothing: true }));
+    expect((await run(["call", "x", "--url", server.url])).code).toBe(1);
+  });
+
+  test("for a state folder that can't be written, before anything is sent", async () => {
+    await using server = await taskServer(completed);
+    const ran = await run(["call", "x", "--url", server.url, "--state", "/dev/null/state", "--json"]);
+    expect(ran.code).toBe(1);
+    expect(parsed(ran).error).toMatchObject({ code: "STATE_UNWRITABLE" });
+    expect(server.seen).toEqual([]);
+  });
+});
+
+describe("130 interrupted", () => {
+  test("Ctrl-C lets the task go on, and prints its id and the line that comes back", async () => {
+    const running = start(at("call", "slow_compute", "--arg", "seconds=30"));
+    await running.said("working");
+    running.child.kill("SIGINT");
+    const { code, stdout, stderr } = await running.done;
+    expect({ code, stdout }).toEqual({ code: 130, stdout: "" });
+    const [, id = ""] = /Detached from ([\w-]{22})/.exec(stderr) ?? [];
+    expect(stderr).toContain(`  mcp-tasks result ${id} --url ${fixture.url}`);
+    expect((await run(at("get", id))).stdout).toContain("working");
+  });
+
+  test("a second one soon after has the server cancel it", async () => {
+    const running = start(at("call", "slow_compute", "--arg", "seconds=30"));
+    await running.said("working");
+    running.child.kill("SIGINT");
+    await running.said("Detached");
+    running.child.kill("SIGINT");
+    const { code, stderr } = await running.done;
+    expect(code).toBe(130);
+    const [, id = ""] = /Detached from ([\w-]{22})/.exec(stderr) ?? [];
+    expect((await run(at("result", id))).code).toBe(9);
+  });
+
+  test("with --json there is the document, and the way back in the error", async () => {
+    await using server = await taskServer(() => asking({ who: form("Who?") }));
+    const running = start(["watch", "task-1", "--json", "--url", server.url]);
+    await new Promise((resolve) => running.child.stdout?.once("data", resolve));
+    running.child.kill("SIGINT");
+    const ran = await running.done;
+    expect(ran.code).toBe(130);
+    const lines = ran.stdout.trim().split("\n");
+    expect(JSON.parse(lines[0] ?? "")).toMatchObject({ taskId: "task-1", status: "input_required" });
+    expect(JSON.parse(ran.stderr).error).toMatchObject({ code: "INTERRUPTED", exit: 130 });
+  });
+});
