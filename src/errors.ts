@@ -146,3 +146,11 @@ export class TaskError extends Error {
 export function asTaskError(thrown: unknown, fallback: TaskErrorCode = "INTERNAL"): TaskError {
   return thrown instanceof TaskError ? thrown : new TaskError(fallback, { cause: thrown });
 }
+
+/** Checks options that are whole numbers, by name; null and undefined pass. Throws `MISUSE` for what is none, or too small. */
+export function requireWhole(least: number, options: Readonly<Record<string, number | null | undefined>>): void {
+  for (const [name, value] of Object.entries(options)) {
+    if (value === null || value === undefined || (Number.isSafeInteger(value) && value >= least)) continue;
+    throw new TaskError("MISUSE", { detail: `${name} is a whole number from ${least}.` });
+  }
+}

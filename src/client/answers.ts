@@ -84,9 +84,8 @@ export class Answers {
     const answer = record.answerTo(key);
     if (answer === null) this.#stands.set(key, { at: "sent" });
     else if (answer === undefined && asker === undefined) this.#stands.set(key, { at: "unhandled" });
-    // Another client of this process is at it; if it gives up, a later look finds the question free.
-    else if (claims.has(this.#claim(key))) return;
-    else {
+    // Where another client of this process is at it and gives up, a later look finds the question free.
+    else if (!claims.has(this.#claim(key))) {
       claims.add(this.#claim(key));
       if (answer !== undefined) void this.#send(key, answer);
       else if (asker !== undefined) void this.#ask(key, request, asker);

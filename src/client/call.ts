@@ -49,15 +49,15 @@ export async function placeCall(
   try {
     const generation = connection.modern ? "today" : (await connection.isLegacyTask(call.name)) ? "legacy" : "never";
     const first = generation === "legacy" ? { ...call, task: {} } : { ...call };
-    let params: CallToolRequestParams = first;
+    let params: CallToolRequestParams & Record<string, unknown> = first;
     for (let round = 0; round < mostRounds; round += 1) {
       scope.signal.throwIfAborted();
       const reply = await send(host, params, generation, scope.signal);
       if (reply.kind !== "input") return reply;
-      record.write({ state: "asking" }).catch(host.onError);
+      await record.write({ state: "asking" }).catch(host.onError);
       const inputResponses = await answer(host, reply.requests, scope.signal);
       const state = reply.state === undefined ? {} : { requestState: reply.state };
-      params = { ...first, inputResponses, ...state } as CallToolRequestParams;
+      params = { ...first, inputResponses, ...state };
       await record.write({ state: "calling" });
     }
     throw new TaskError("INVALID_RESPONSE", { detail: `It asked for input more than ${mostRounds} times.` });

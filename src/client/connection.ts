@@ -172,11 +172,7 @@ export class Connection {
   }
 
   /** Sends a request about a task. The raw result; errors as for {@link callTool}. */
-  async task(
-    method: TaskMethod,
-    params: Readonly<Record<string, unknown>>,
-    options: SendOptions,
-  ): Promise<unknown> {
+  async task(method: TaskMethod, params: Readonly<Record<string, unknown>>, options: SendOptions): Promise<unknown> {
     return (await this.#fly(method, options, (rest) => this.client.request({ method, params }, anything, rest))).value;
   }
 

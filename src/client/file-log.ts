@@ -89,7 +89,7 @@ class FileLog implements TaskLog {
   async #write(): Promise<void> {
     this.#writing = true;
     // Records of one turn of the event loop share a sync.
-    await null;
+    await Promise.resolve();
     while (this.#waiting.length > 0) {
       const batch = this.#waiting;
       this.#waiting = [];

@@ -153,15 +153,15 @@ export class Ledger {
     }
     const entries = await this.#log.list(onError).catch((error: unknown) => (onError(error), []));
     const found = entries.filter((one) => one.taskId === taskId);
-    const { heldElsewhere, ...ours } = found.find((one) => isSame(one.server, server)) ?? {};
-    if (found.length > 0 && !("call" in ours)) throw new TaskError("OTHER_SERVER", { data: { taskId } });
-    const record = this.#make({ server, startedAt, taskId, state: "working", ...ours });
-    // Another process, alive or not, had it: now we do.
-    if (heldElsewhere !== true && !isOver(record.entry)) record.write({}).catch(onError);
+    const ours = found.find((one) => isSame(one.server, server));
+    if (found.length > 0 && ours === undefined) throw new TaskError("OTHER_SERVER", { data: { taskId } });
+    const record = this.#make({ server, startedAt, taskId, ...ours }, ours !== undefined);
+    // Whoever had it is gone: now we have it.
+    if (ours !== undefined && ours.heldElsewhere !== true) record.write({}).catch(onError);
     return record;
   }
 
-  #make(entry: Partial<LoggedTask> & Pick<LoggedTask, "server" | "startedAt">): CallRecord {
+  #make(entry: Partial<LoggedTask> & Pick<LoggedTask, "server" | "startedAt">, stored: boolean): CallRecord {
     const fresh = {
       call: randomUUID(),
       tool: null,
@@ -170,7 +170,7 @@ export class Ledger {
       state: "calling",
       answers: {},
     } as const;
-    const record = new CallRecord(this.#log, { ...fresh, ...entry });
+    const record = new CallRecord(this.#log, { ...fresh, ...entry }, stored);
     this.#records.set(record.entry.call, record);
     return record;
   }

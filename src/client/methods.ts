@@ -8,7 +8,7 @@ import { type Report, modernised, readReport, readTask } from "./replies.ts";
 export interface TaskMethods {
   get(taskId: string, signal?: AbortSignal): Promise<Report>;
   answer(taskId: string, key: string, answer: InputResponse, signal?: AbortSignal): Promise<void>;
-  cancel(taskId: string): Promise<void>;
+  cancel(taskId: string, signal?: AbortSignal): Promise<void>;
 }
 
 type Send = (method: TaskMethod, params: object, signal?: AbortSignal, timeoutMs?: number) => Promise<unknown>;
@@ -37,8 +37,8 @@ function modernMethods(send: Send): TaskMethods {
     async answer(taskId, key, answer, signal) {
       await send("tasks/update", { taskId, inputResponses: { [key]: answer } }, signal);
     },
-    async cancel(taskId) {
-      await send("tasks/cancel", { taskId });
+    async cancel(taskId, signal) {
+      await send("tasks/cancel", { taskId }, signal);
     },
   };
 }
@@ -84,13 +84,14 @@ function legacyMethods(send: Send, onError: (error: unknown) => void): TaskMetho
       if (status === "input_required") resultOf(taskId, signal).catch(onError);
       const isOver = status === "completed" || status === "failed";
       const outcome = isOver ? await outcomeOf(taskId, status, signal) : {};
-      return readReport({ inputRequests: {}, ...task, ...outcome }, taskId);
+      const requests = status === "input_required" ? { inputRequests: {} } : {};
+      return readReport({ ...task, ...requests, ...outcome }, taskId);
     },
     async answer(taskId) {
       throw new TaskError("REFUSED", { detail: "A task of 2025-11-25 asks by requests.", data: { taskId } });
     },
-    async cancel(taskId) {
-      await send("tasks/cancel", { taskId });
+    async cancel(taskId, signal) {
+      await send("tasks/cancel", { taskId }, signal);
     },
   };
 }

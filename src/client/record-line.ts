@@ -52,7 +52,7 @@ function readLine(line: string): LogRecord | undefined {
   const json = line.slice(9);
   if (line.slice(0, 9) !== `${sumOf(json)} `) return undefined;
   try {
-    return record.safeParse(JSON.parse(json)).data as LogRecord | undefined;
+    return record.safeParse(JSON.parse(json)).data;
   } catch {
     return undefined;
   }

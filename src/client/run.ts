@@ -97,6 +97,7 @@ export class FollowedRun implements TaskRun, Audience {
   #snapshot: TaskSnapshot | undefined;
   #version = 0;
   #change = Promise.withResolvers<void>();
+  #cancelling: Promise<void> | undefined;
   #leave = () => {};
   #stopDeadline = () => {};
 
@@ -123,7 +124,7 @@ export class FollowedRun implements TaskRun, Audience {
   async cancel(): Promise<void> {
     if (this.#ended?.final === true) return;
     this.#end(this.#unfinished("CANCELLED"));
-    await this.#host.cancel();
+    await (this.#cancelling ??= this.#host.cancel());
   }
 
   detach(): void {
@@ -183,7 +184,9 @@ export class FollowedRun implements TaskRun, Audience {
     const { signal, onAbort = "cancel" } = this.#options;
     const isCancel = onAbort === "cancel" && this.#ended === undefined;
     this.#end(this.#unfinished(onAbort === "cancel" ? "CANCELLED" : "DETACHED", signal?.reason));
-    if (isCancel) this.#host.cancel().catch(this.#host.onError);
+    if (!isCancel) return;
+    this.#cancelling = this.#host.cancel();
+    this.#cancelling.catch(this.#host.onError);
   }
 
   #announce(): void {

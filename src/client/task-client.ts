@@ -45,6 +45,12 @@ export interface TaskClientOptions {
   readonly clock?: Clock;
 }
 
+/** How one request about a task is made. */
+export interface AboutOptions {
+  /** Ends the waiting for the answer; the request may have come through. */
+  readonly signal?: AbortSignal;
+}
+
 const cancelTries = 3;
 
 /** Clients that are given no log of their own: task clients on one connection share what they answered. */
@@ -208,37 +214,40 @@ export class TaskClient {
     );
   }
 
-  /** Reads a task once. Throws `TASK_NOT_FOUND`, `OTHER_SERVER`, `CONNECTION_LOST` and the like. */
-  async get(taskId: string): Promise<TaskSnapshot> {
-    const { task } = await this.#about(taskId, (record) => this.#methods.get(this.#here(record)));
+  /** Reads a task once. Throws `TASK_NOT_FOUND`, `OTHER_SERVER`, `CONNECTION_LOST` and the like; `DETACHED` on abort. */
+  async get(taskId: string, options: AboutOptions = {}): Promise<TaskSnapshot> {
+    const { task } = await this.#about(taskId, options, (record, signal) =>
+      this.#methods.get(this.#here(record), signal),
+    );
     const requests = task.status === "input_required" ? Object.entries<InputRequest>(task.inputRequests) : [];
     const unhandled = requests.filter(([, request]) => askerFor(this.#host.input, request) === undefined);
     return { ...task, unhandledInput: unhandled.map(([key]) => key) };
   }
 
   /** Answers one question of a task, whether or not anybody follows it. Throws as {@link TaskClient.get}. */
-  async answer(taskId: string, key: string, answer: InputResponse): Promise<void> {
-    await this.#about(taskId, async (record) => {
-      if (record.stored) await record.answered(key, answer).catch(this.#host.onError);
-      await this.#methods.answer(this.#here(record), key, answer);
-      if (record.stored) await record.answered(key, null).catch(this.#host.onError);
+  async answer(taskId: string, key: string, answer: InputResponse, options: AboutOptions = {}): Promise<void> {
+    const { onError } = this.#host;
+    await this.#about(taskId, options, async (record, signal) => {
+      if (record.stored) await record.answered(key, answer).catch(onError);
+      await this.#methods.answer(this.#here(record), key, answer, signal);
+      if (record.stored) await record.answered(key, null).catch(onError);
     });
     this.#followers.get(taskId)?.hurry(defaultInterval);
   }
 
   /**
    * Asks the server to stop a task, which it may or may not heed (Tasks extension, "Task Cancellation"), and forgets
-   * it. Throws `TASK_NOT_FOUND`, or `CONNECTION_LOST` and the like after three tries.
+   * it. Throws `TASK_NOT_FOUND`, or `CONNECTION_LOST` and the like after three tries; `DETACHED` on abort.
    */
-  async cancel(taskId: string): Promise<void> {
+  async cancel(taskId: string, options: AboutOptions = {}): Promise<void> {
     const { clock, onError } = this.#host;
-    await this.#about(taskId, async (record) => {
+    await this.#about(taskId, options, async (record, signal) => {
       for (let tries = 1; ; tries += 1) {
         try {
-          await this.#methods.cancel(this.#here(record));
+          await this.#methods.cancel(this.#here(record), signal);
           break;
         } catch (error) {
-          if (!isPassing(asTaskError(error)) || tries === cancelTries) throw error;
+          if (signal?.aborted === true || !isPassing(asTaskError(error)) || tries === cancelTries) throw error;
           await new Promise<void>((resolve) => clock.after(backoff(tries, defaultInterval), resolve));
         }
       }
@@ -287,10 +296,16 @@ export class TaskClient {
     return taskId;
   }
 
-  async #about<T>(taskId: string, action: (record: CallRecord) => Promise<T>): Promise<T> {
+  async #about<T>(
+    taskId: string,
+    { signal }: AboutOptions,
+    action: (record: CallRecord, signal: AbortSignal | undefined) => Promise<T>,
+  ): Promise<T> {
     try {
-      return await action(await this.#record(taskId));
+      signal?.throwIfAborted();
+      return await action(await this.#record(taskId), signal);
     } catch (error) {
+      if (signal?.aborted === true) throw new TaskError("DETACHED", { data: { taskId }, cause: signal.reason });
       throw taskError(asTaskError(error), taskId);
     }
   }
@@ -301,9 +316,12 @@ export class TaskClient {
 
   /** On another turn of the event loop: what the host does at once with what it was given comes first. */
   #later(action: () => Promise<void>): void {
-    const done = new Promise<void>((resolve) => setImmediate(resolve)).then(action).catch(this.#host.onError);
+    const turn = new Promise<void>((resolve) => setImmediate(resolve));
+    const done = turn
+      .then(action)
+      .catch(this.#host.onError)
+      .finally(() => this.#leaving.delete(done));
     this.#leaving.add(done);
-    void done.then(() => this.#leaving.delete(done));
   }
 
   /** A server of 2025-11-25 may say that a task has changed, but not how: the task is then looked at. */

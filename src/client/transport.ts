@@ -31,11 +31,11 @@ export function serverOf(client: Client, transport: Transport, told: string | un
 }
 
 function addressOf(transport: Transport): string {
-  const { _url: url, _serverParams: process } = transport as unknown as Inside;
+  const { _url: url, _serverParams: spawned } = transport as unknown as Inside;
   if (url instanceof URL) return url.origin + url.pathname;
-  if (typeof process?.command !== "string") return transport.constructor.name;
-  const digest = createHash("sha256").update(JSON.stringify(process.args ?? []));
-  return `stdio:${process.command}#${digest.digest("hex").slice(0, 16)}`;
+  if (typeof spawned?.command !== "string") return transport.constructor.name;
+  const digest = createHash("sha256").update(JSON.stringify(spawned.args ?? []));
+  return `stdio:${spawned.command}#${digest.digest("hex").slice(0, 16)}`;
 }
 
 /** Has the SDK's HTTP transport heed `Retry-After` and endure silence, whoever made it. */

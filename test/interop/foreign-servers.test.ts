@@ -1,0 +1,84 @@
+import { type ChildProcess, spawn } from "node:child_process";
+import { existsSync } from "node:fs";
+import path from "node:path";
+import { Client, StreamableHTTPClientTransport, type Transport } from "@modelcontextprotocol/client";
+import { StdioClientTransport } from "@modelcontextprotocol/client/stdio";
+import { type InputContext, type InputHandlers, TaskClient } from "mcp-tasks/client";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { freePort } from "../../examples/external-job/program.ts";
+import { root } from "./channels.ts";
+
+const packages = path.join(root, "node_modules/@modelcontextprotocol");
+const interactive = path.join(packages, "sdk/dist/esm/examples/server/simpleTaskInteractive.js");
+const everything = path.join(packages, "server-everything/dist/index.js");
+
+/** A client whose handlers say yes, and what they were asked about. */
+async function connect(transport: Transport, content: Record<string, string | boolean> = { confirm: true }) {
+  const asked: [string, string | undefined][] = [];
+  const heard = (kind: string, { taskId }: InputContext) => void asked.push([kind, taskId]);
+  const input: InputHandlers = {
+    elicit(_, context) {
+      heard("elicit", context);
+      return { action: "accept", content };
+    },
+    sample(_, context) {
+      heard("sample", context);
+      return { role: "assistant", model: "none", content: { type: "text", text: "leaves fall" } };
+    },
+  };
+  const client = new Client({ name: "our-client", version: "1.0.0" });
+  return { tasks: await new TaskClient(client, { input }).connect(transport), asked };
+}
+
+describe("the SDK's own example server with tasks of 2025-11-25", () => {
+  let server: ChildProcess;
+  let url: string;
+  beforeAll(async () => {
+    const port = await freePort();
+    url = `http://127.0.0.1:${port}/mcp`;
+    server = spawn(process.execPath, [interactive], {
+      env: { ...process.env, PORT: port },
+      stdio: ["ignore", "pipe", "inherit"],
+    });
+    await new Promise((resolve) => server.stdout!.once("data", resolve));
+    server.stdout!.resume();
+  });
+  afterAll(() => void server.kill());
+
+  test.each([
+    ["confirm_delete", { filename: "a.txt" }, "elicit", "Deleted 'a.txt'"],
+    ["write_haiku", { topic: "autumn" }, "sample", "Haiku:\nleaves fall"],
+  ])("%s asks while its result is waited for", async (name, args, kind, text) => {
+    const { tasks, asked } = await connect(new StreamableHTTPClientTransport(new URL(url)));
+    const run = await tasks.start({ name, arguments: args });
+    const statuses = (await Array.fromAsync(run)).map(({ status }) => status);
+    expect(statuses.at(-1)).toBe("completed");
+    expect(await run.result()).toEqual({ content: [{ type: "text", text }] });
+    expect(asked).toEqual([[kind, run.taskId]]);
+    await tasks.close();
+  });
+});
+
+describe.skipIf(!existsSync(everything))("server-everything over stdio", () => {
+  const open = () =>
+    new StdioClientTransport({ command: process.execPath, args: [everything, "stdio"], stderr: "ignore" });
+
+  test("a plain tool answers at once", async () => {
+    const { tasks } = await connect(open());
+    const run = await tasks.start({ name: "echo", arguments: { message: "hi" } });
+    expect(run.taskId).toBeUndefined();
+    expect(await run.result()).toMatchObject({ content: [{ type: "text", text: "Echo: hi" }] });
+    await tasks.close();
+  });
+
+  test("its one task asks what is meant, and comes to its report", async () => {
+    const { tasks, asked } = await connect(open(), { interpretation: "snake" });
+    const research = { name: "simulate-research-query", arguments: { topic: "python", ambiguous: true } };
+    const run = await tasks.start(research);
+    const statuses = (await Array.fromAsync(run)).map(({ status }) => status);
+    expect(statuses).toContain("input_required");
+    expect(JSON.stringify(await run.result())).toContain("python (snake)");
+    expect(asked).toEqual([["elicit", run.taskId]]);
+    await tasks.close();
+  });
+});
