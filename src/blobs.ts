@@ -6,8 +6,8 @@ import { join } from "node:path";
 export interface Blobs {
   /** Keeps a text; it is durable when this returns. The name finds it again. */
   keep(taskId: string, key: string, text: string): Promise<string>;
-  /** The text kept under a name; rejects if there is none. */
-  read(name: string): Promise<string>;
+  /** The text kept under a name, or null if there is none. */
+  read(name: string): Promise<string | null>;
   /** The name of what is kept for a task and key. */
   nameOf(taskId: string, key: string): string;
   /** Deletes all that is kept for these tasks. */
@@ -38,7 +38,14 @@ export function blobFolder(folder: string): Blobs {
       await syncFolder(folder);
       return name;
     },
-    read: (name) => readFile(join(folder, name), "utf8"),
+    async read(name) {
+      try {
+        return await readFile(join(folder, name), "utf8");
+      } catch (thrown) {
+        if ((thrown as NodeJS.ErrnoException).code === "ENOENT") return null;
+        throw thrown;
+      }
+    },
     async drop(taskIds) {
       const gone = new Set(taskIds);
       const names = await readdir(folder).catch(() => []);

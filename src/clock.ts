@@ -28,7 +28,10 @@ export type Duration = number | `${number}${"ms" | "s" | "m" | "h" | "d"}`;
 
 const units = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 };
 
-/** A {@link Duration} in whole milliseconds. Throws a `RangeError` for what is none, or is negative. */
+/**
+ * A {@link Duration} in whole milliseconds, as many as numbers hold at most. Throws a `RangeError` for what is none, or is
+ * negative.
+ */
 export function milliseconds(duration: Duration): number {
   const [, amount, unit] = /^(\d+(?:\.\d+)?)(ms|s|m|h|d)$/.exec(String(duration)) ?? [];
   const ms = typeof duration === "number" ? duration : Number(amount) * units[(unit ?? "ms") as keyof typeof units];
@@ -37,5 +40,5 @@ export function milliseconds(duration: Duration): number {
       `${JSON.stringify(duration)} is no duration: write milliseconds, or a number with ms, s, m, h or d`,
     );
   }
-  return Math.round(ms);
+  return Math.min(Math.round(ms), Number.MAX_SAFE_INTEGER);
 }

@@ -1,8 +1,8 @@
 import type { AuthInfo, McpServerFactory } from "@modelcontextprotocol/server";
 import { milliseconds, systemClock, type Clock, type Duration } from "./clock.ts";
-import { blobFolder } from "./blobs.ts";
+import { blobFolder, type Blobs } from "./blobs.ts";
 import { createEngine } from "./engine/engine.ts";
-import { TaskError } from "./errors.ts";
+import { requireWhole, TaskError } from "./errors.ts";
 import { serve, type ServeOptions, type TaskHandler } from "./server/http.ts";
 import { serveStdio, type StdioHandle, type StdioOptions } from "./server/stdio.ts";
 import type { TaskStore } from "./store/store.ts";
@@ -73,10 +73,14 @@ export interface Tasks extends AsyncDisposable {
   close(): Promise<void>;
 }
 
-/** Ties tools, store, front ends and workers together. Throws `MISUSE` when two tools share name and version. */
+/**
+ * Ties tools, store, front ends and workers together. Throws `MISUSE` when two tools share name and version, or when a
+ * number makes no sense.
+ */
 export function createTasks(options: TasksOptions): Tasks {
   const { store, tools, clock = systemClock, onError = () => {} } = options;
   checkDistinct(tools);
+  requireWhole(0, { liveTasksPerOwner: options.liveTasksPerOwner });
   const blobs = options.blobs === undefined ? null : blobFolder(options.blobs);
   const engine = createEngine({
     store,
@@ -100,8 +104,9 @@ export function createTasks(options: TasksOptions): Tasks {
   const open = new Set<{ close(): Promise<void> }>();
   let closing: Promise<void> | null = null;
 
-  function remember<T extends { close(): Promise<void> }>(part: T): T {
+  function begin<T extends { close(): Promise<void> }>(start: () => T): T {
     if (closing !== null) throw new TaskError("SHUTTING_DOWN");
+    const part = start();
     open.add(part);
     return part;
   }
@@ -113,35 +118,31 @@ export function createTasks(options: TasksOptions): Tasks {
   const close = () => (closing ??= closeAll());
 
   return {
-    serve: (factory, how) => remember(serve(parts, factory, how)),
+    serve: (factory, how) => begin(() => serve(parts, factory, how)),
     serveStdio(factory, how) {
-      const handle = remember(serveStdio(parts, factory, how));
+      const handle = begin(() => serveStdio(parts, factory, how));
       void handle.closed.then(close);
       return handle;
     },
-    async work(how = {}) {
-      return remember(
-        startWorker({
-          engine,
-          tools,
-          clock,
-          onError,
-          concurrency: how.concurrency ?? 10,
-          queues: how.queues ?? ["default"],
-          ownerLimit: how.ownerConcurrency ?? null,
-          leaseMs: milliseconds(how.lease ?? "15s"),
-          drainMs: milliseconds(how.drain ?? "5s"),
-          limits: {
-            maxResultBytes: how.maxResultBytes ?? 4 * 1024 * 1024,
-            maxStepBytes: how.maxStepBytes ?? 1024 * 1024,
-            blobs,
-          },
-        }),
-      );
-    },
+    work: async (how = {}) => begin(() => startWorker({ engine, tools, clock, onError, ...settings(how, blobs) })),
     send: (taskId, key, value) => engine.send(taskId, key, value),
     close,
     [Symbol.asyncDispose]: close,
+  };
+}
+
+/** What a worker is told, checked and completed. */
+function settings(how: WorkOptions, blobs: Blobs | null) {
+  const { concurrency = 10, ownerConcurrency = null, maxResultBytes = 4 << 20, maxStepBytes = 1 << 20 } = how;
+  const leaseMs = milliseconds(how.lease ?? "15s");
+  requireWhole(1, { concurrency, ownerConcurrency, lease: leaseMs, maxResultBytes, maxStepBytes });
+  return {
+    concurrency,
+    queues: how.queues ?? ["default"],
+    ownerLimit: ownerConcurrency,
+    leaseMs,
+    drainMs: milliseconds(how.drain ?? "5s"),
+    limits: { maxResultBytes, maxStepBytes, blobs },
   };
 }
 

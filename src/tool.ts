@@ -8,7 +8,7 @@ import type {
 } from "@modelcontextprotocol/server";
 import type { z } from "zod";
 import { milliseconds, type Duration } from "./clock.ts";
-import { TaskError } from "./errors.ts";
+import { requireWhole, TaskError } from "./errors.ts";
 import { formSchema } from "./protocol/form.ts";
 
 /** What a step may be told. */
@@ -159,14 +159,15 @@ export interface TaskTool {
   readonly run: (args: never, task: TaskContext) => Promise<CallToolResult> | CallToolResult;
 }
 
-/** Defines a long-running tool. Throws `MISUSE` when a setting makes no sense. */
+/** Defines a long-running tool. Throws `MISUSE` when a setting makes no sense, and a `RangeError` for what is no duration. */
 export function taskTool<I extends z.ZodObject, O extends z.ZodType>(definition: ToolDefinition<I, O>): TaskTool {
   const { task = {} } = definition;
-  const attempts = task.attempts ?? 3;
+  const { attempts = 3, retry, concurrency, priority = 0 } = task;
+  const keepMs = milliseconds(task.keep ?? "7d");
   if (!/^[A-Za-z0-9_.\-/]{1,128}$/.test(definition.name))
     throw new TaskError("MISUSE", { detail: "A tool's name has 1 to 128 of A-Z a-z 0-9 _ - . /" });
-  if (!Number.isInteger(attempts) || attempts < 1)
-    throw new TaskError("MISUSE", { detail: "attempts is a whole number from 1." });
+  requireWhole(1, { attempts, "retry.attempts": retry?.attempts, concurrency, keep: keepMs });
+  requireWhole(Number.MIN_SAFE_INTEGER, { priority });
   for (const { schema } of Object.values(definition.before ?? {})) formSchema(schema);
   return {
     name: definition.name,
@@ -180,16 +181,16 @@ export function taskTool<I extends z.ZodObject, O extends z.ZodType>(definition:
     before: definition.before ?? {},
     support: task.support ?? "optional",
     timeoutMs: task.timeout === undefined ? null : milliseconds(task.timeout),
-    keepMs: milliseconds(task.keep ?? "7d"),
+    keepMs,
     // A tool that is tried again when it throws must not be given up for it before.
-    attempts: Math.max(attempts, task.retry?.attempts ?? 1),
+    attempts: Math.max(attempts, retry?.attempts ?? 1),
     recovery: task.recovery ?? "retry",
     // What must never run twice holds its waits, and learns of a cancel where it waits.
     unwind: task.onCancel === "unwind" && task.recovery !== "fail",
-    retry: { attempts: task.retry?.attempts ?? 1, backoffMs: milliseconds(task.retry?.backoff ?? "1s") },
-    concurrency: task.concurrency ?? null,
+    retry: { attempts: retry?.attempts ?? 1, backoffMs: milliseconds(retry?.backoff ?? "1s") },
+    concurrency: concurrency ?? null,
     queue: task.queue ?? "default",
-    priority: task.priority ?? 0,
+    priority,
     run: (args, context) => definition.run(args, context),
   };
 }

@@ -1,16 +1,20 @@
+import type { Clock } from "../clock.ts";
 import type { TaskStore } from "../store/store.ts";
 
 /** Turns the store's one stream of hints into hints for each task. */
 export interface Changes {
   watch(id: string, changed: () => void): () => void;
   watchAll(changed: () => void): () => void;
-  /** Calls `look` now and after each hint until it gives a value. */
+  /** Calls `look` now, after each hint, and now and then in case one was lost, until it gives a value. */
   until<T>(id: string, signal: AbortSignal, look: () => Promise<T | undefined>): Promise<T>;
   close(): void;
 }
 
+/** The longest that a lost hint goes unnoticed by who waits for a value. */
+const lookAgainMs = 5_000;
+
 /** Listens to the store only while somebody listens here. */
-export function createChanges(store: TaskStore): Changes {
+export function createChanges(store: TaskStore, clock: Clock): Changes {
   const byId = new Map<string, Set<() => void>>();
   const all = new Set<() => void>();
   let stop: (() => void) | null = null;
@@ -68,7 +72,12 @@ export function createChanges(store: TaskStore): Changes {
           changed = false;
           const found = await look();
           if (found !== undefined) return found;
-          if (!changed && !signal.aborted) await new Promise<void>((resolve) => (wake = resolve));
+          if (changed || signal.aborted) continue;
+          const { promise, resolve } = Promise.withResolvers<void>();
+          wake = resolve;
+          const cancel = clock.after(lookAgainMs, resolve);
+          await promise;
+          cancel();
         }
       } finally {
         signal.removeEventListener("abort", aborted);

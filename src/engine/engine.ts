@@ -2,7 +2,6 @@ import { systemClock, type Clock } from "../clock.ts";
 import { asTaskError, TaskError } from "../errors.ts";
 import { newTaskId, isTaskId } from "../protocol/ids.ts";
 import { unfit, type InputResponse } from "../protocol/input.ts";
-import { isTerminal } from "../protocol/status.ts";
 import { detailedTask, pollInterval, wireTask, type DetailedTask, type WireTask } from "../protocol/wire.ts";
 import type { Gone, NewTask, Task, TaskStore } from "../store/store.ts";
 import { createChanges } from "./changes.ts";
@@ -64,7 +63,7 @@ export interface Engine extends AsyncDisposable {
 export function createEngine(options: EngineOptions): Engine {
   const { store, clock = systemClock, newId = newTaskId, cancelGraceMs = 10_000, sweepMs = 1_000 } = options;
   const liveLimit = options.liveTasksPerOwner === undefined ? 10_000 : options.liveTasksPerOwner;
-  const changes = createChanges(store);
+  const changes = createChanges(store, clock);
   let stopSweeping = () => {};
   let closed = false;
 
@@ -156,14 +155,14 @@ function explained(task: Task, now: number): Task {
 
 /** Parts responses into those that fit an open request, and a sentence on the others that tried to. */
 function sift(task: Task, responses: Readonly<Record<string, unknown>>) {
-  const accepted: Record<string, InputResponse> = {};
+  const accepted: [key: string, response: InputResponse][] = [];
   const complaints: string[] = [];
-  if (isTerminal(task.status)) return { accepted, refused: null };
   for (const [key, request] of Object.entries(task.inputRequests)) {
     if (!Object.hasOwn(responses, key)) continue;
     const reason = unfit(request, responses[key]);
-    if (reason === null) accepted[key] = responses[key] as InputResponse;
+    if (reason === null) accepted.push([key, responses[key] as InputResponse]);
     else complaints.push(`The answer to "${key}" was not taken: ${reason}.`);
   }
-  return { accepted, refused: complaints.length === 0 ? null : complaints.join(" ") };
+  // `Object.fromEntries` defines its properties, so that even a key named `__proto__` is an ordinary one.
+  return { accepted: Object.fromEntries(accepted), refused: complaints.length === 0 ? null : complaints.join(" ") };
 }

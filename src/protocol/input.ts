@@ -28,9 +28,15 @@ export function missingFor(request: InputRequest, client: ClientCapabilities): R
   }
 }
 
+const fields = z.record(z.string(), z.union([z.string(), z.number(), z.boolean(), z.array(z.string())]));
+// As a whole: what is wrong with a field would be told under its name, which is the caller's.
+const formContent = z.custom(
+  (value) => fields.safeParse(value).success,
+  "Holds only text, numbers, booleans, lists of text",
+);
 const elicitResult = z.looseObject({
   action: z.enum(["accept", "decline", "cancel"]),
-  content: z.record(z.string(), z.union([z.string(), z.number(), z.boolean(), z.array(z.string())])).optional(),
+  content: formContent.optional(),
 });
 const samplingResult = z.looseObject({
   role: z.enum(["user", "assistant"]),
@@ -47,11 +53,22 @@ function complaint(schema: z.ZodType, value: unknown, at: string): string | null
   return `${[at, ...(issue?.path ?? [])].join(".")}: ${issue?.message ?? "is not valid"}`;
 }
 
+/** Whether JSON that was read can be written again: reading knows no depth, writing does. */
+export function isWritable(json: unknown): boolean {
+  try {
+    JSON.stringify(json);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
 /**
  * Why a response doesn't fit its request, in words for whoever answered, or null if it does (core specification,
  * "Elicitation", "Sampling", "Roots"). Content is checked against the requested schema, and only goes with `accept`.
  */
 export function unfit(request: InputRequest, response: unknown): string | null {
+  if (!isWritable(response)) return "result: is nested too deeply";
   if (request.method === "sampling/createMessage") return complaint(samplingResult, response, "result");
   if (request.method === "roots/list") return complaint(rootsResult, response, "result");
   const shape = complaint(elicitResult, response, "result");

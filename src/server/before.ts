@@ -52,7 +52,11 @@ export async function gather(
   const requests: Record<string, InputRequest> = {};
   for (const question of questions) {
     const { key, wireKey, request, schema } = question;
-    const response = Object.hasOwn(responses, wireKey) ? responses[wireKey] : earlier[key];
+    const response = Object.hasOwn(responses, wireKey)
+      ? responses[wireKey]
+      : Object.hasOwn(earlier, key)
+        ? earlier[key]
+        : undefined;
     if (response === undefined) {
       requests[wireKey] = request;
       continue;

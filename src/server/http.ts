@@ -15,7 +15,7 @@ import {
   type McpServerFactory,
   type RequestId,
 } from "@modelcontextprotocol/server";
-import { TaskError, type RpcError } from "../errors.ts";
+import { requireWhole, TaskError, type RpcError } from "../errors.ts";
 import { capabilitiesKey, readCapabilities } from "../protocol/capabilities.ts";
 import { readText } from "./body.ts";
 import { streamLimits } from "./listen.ts";
@@ -83,16 +83,22 @@ const parseError = -32700;
 const headerMismatch = -32020;
 const path = "/mcp";
 
-/** Serves tasks over Streamable HTTP (core specification, "Transports"). The factory makes a server for each request. */
+/**
+ * Serves tasks over Streamable HTTP (core specification, "Transports"). The factory makes a server for each request.
+ * Throws `MISUSE` for a limit that makes no sense.
+ */
 export function serve(parts: ServerParts, factory: McpServerFactory, options: ServeOptions = {}): TaskHandler {
   const { maxBodyBytes = 4 * 1024 * 1024, maxTaskIds = 1_000, maxStreams = 1_024, keepAliveMs = 15_000 } = options;
+  const { maxStreamsPerOwner = 100 } = options;
+  requireWhole(0, { maxTaskIds, maxStreamsPerOwner, keepAliveMs });
+  requireWhole(1, { maxBodyBytes, maxStreams });
   const servers = taskServers(parts, factory);
   const sdk = createMcpHandler(servers.factory, {
     keepAliveMs,
     maxSubscriptions: maxStreams,
     maxRequestBodySize: maxBodyBytes,
   });
-  const limits = streamLimits(options.maxStreamsPerOwner ?? 100, maxStreams);
+  const limits = streamLimits(maxStreamsPerOwner, maxStreams);
   const streams = taskStreams(parts.engine, keepAliveMs, parts.onError);
   const listeners = new Set<ReturnType<typeof stoppable>>();
   let closing: Promise<void> | undefined;

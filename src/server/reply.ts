@@ -2,7 +2,7 @@ import type { AuthInfo, CallToolResult } from "@modelcontextprotocol/server";
 import type { Engine } from "../engine/engine.ts";
 import { codes, TaskError, type RpcError, type TaskErrorCode } from "../errors.ts";
 import { tasksRequired } from "../protocol/capabilities.ts";
-import { missingFor, type InputRequests } from "../protocol/input.ts";
+import { isWritable, missingFor, type InputRequests } from "../protocol/input.ts";
 import type { WireTask } from "../protocol/wire.ts";
 import type { Task } from "../store/store.ts";
 import { newTaskOf, type TaskTool } from "../tool.ts";
@@ -18,6 +18,9 @@ const policy = {
   declared: { optional: "handle", required: "handle" },
   undeclared: { optional: "hold", required: "refuse" },
 } as const;
+
+/** The least that the task of a held call is kept, in milliseconds: nobody else reads it, and once it ended, at once. */
+const leastHeldMs = 60_000;
 
 /** One `tools/call` of a task tool. */
 export interface Call extends Caller {
@@ -49,6 +52,7 @@ export interface ReplyParts {
 /** Answers a call whose arguments are valid. */
 export async function reply(parts: ReplyParts, call: Call): Promise<Reply> {
   const { tool, client } = call;
+  if (!isWritable(call.args)) throw new TaskError("INVALID_PARAMS", { detail: "The arguments are nested too deeply." });
   const way = policy[client.tasks ? "declared" : "undeclared"][tool.support];
   if (way === "refuse") return refusal("EXTENSION_REQUIRED", tasksRequired);
 
@@ -65,14 +69,16 @@ export async function reply(parts: ReplyParts, call: Call): Promise<Reply> {
   }
 
   call.signal.throwIfAborted();
-  const task = await create(parts, call, answers);
+  const keepMs = way === "hold" ? Math.max(tool.keepMs, leastHeldMs) : tool.keepMs;
+  const task = await create(parts, call, answers, keepMs);
   return way === "handle" ? { kind: "task", task: parts.engine.handle(task) } : hold(parts.engine, task, call);
 }
 
-function create({ engine, keepAuth }: ReplyParts, call: Call, answers: object): Promise<Task> {
+function create({ engine, keepAuth }: ReplyParts, call: Call, answers: object, keepMs: number): Promise<Task> {
   const { tool } = call;
   return engine.create({
     ...newTaskOf(tool),
+    keepMs,
     owner: call.owner,
     args: JSON.stringify(call.args ?? {}),
     answers: JSON.stringify(answers),
@@ -87,7 +93,8 @@ async function hold(engine: Engine, task: Task, { signal, canAsk }: Call): Promi
   try {
     ended = await engine.settled(task.id, task.owner, signal);
   } catch (thrown) {
-    if (signal.aborted) await engine.cancel(task.id, task.owner);
+    // Whatever the reason: nobody is left who could fetch what it makes.
+    await engine.cancel(task.id, task.owner);
     throw thrown;
   }
   switch (ended.status) {

@@ -1,4 +1,10 @@
-import { type McpServer, ProtocolError, ResourceTemplate, type AuthInfo } from "@modelcontextprotocol/server";
+import {
+  type McpServer,
+  ProtocolError,
+  ResourceNotFoundError,
+  ResourceTemplate,
+  type AuthInfo,
+} from "@modelcontextprotocol/server";
 import type { Blobs } from "../blobs.ts";
 import type { Engine } from "../engine/engine.ts";
 import type { TaskError } from "../errors.ts";
@@ -19,9 +25,11 @@ export function addResults(mcp: McpServer, { engine, owner, onError }: ResultPar
   mcp.registerResource("task-result", template, about, async (uri, { taskId }, ctx) => {
     try {
       const task = await engine.read(String(taskId), owner(ctx.http?.authInfo));
-      const text = await blobs.read(blobs.nameOf(task.id, resultKey));
+      const text = await blobs.read(blobs.nameOf(task.id, resultKey(task.epoch)));
+      if (task.status !== "completed" || text === null) throw new ResourceNotFoundError(uri.href);
       return { contents: [{ uri: uri.href, mimeType: "application/json", text }] };
     } catch (thrown) {
+      if (thrown instanceof ProtocolError) throw thrown;
       const { code, message } = answerTo(thrown, onError);
       throw new ProtocolError(code, message);
     }

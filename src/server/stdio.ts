@@ -1,8 +1,10 @@
 import { stderr, stdin, stdout } from "node:process";
-import { PassThrough, Writable, type Readable } from "node:stream";
+import { Writable, type Readable } from "node:stream";
 import { setImmediate } from "node:timers/promises";
 import type { McpServerFactory } from "@modelcontextprotocol/server";
 import { serveStdio as serveSdk, StdioServerTransport } from "@modelcontextprotocol/server/stdio";
+import { requireWhole, TaskError } from "../errors.ts";
+import { boundedLines } from "./lines.ts";
 import { answerTo } from "./methods.ts";
 import { taskServers, type ServerParts } from "./server.ts";
 import { taskWire } from "./wire.ts";
@@ -16,6 +18,8 @@ export interface StdioOptions {
    * meanwhile, so that a stray line corrupts nothing.
    */
   readonly output?: Writable;
+  /** The largest message, in bytes. Default 4 MiB. */
+  readonly maxMessageBytes?: number;
   /** Subscriptions that may be open. Default 100. */
   readonly maxStreams?: number;
   /** Tasks that one subscription may name. Default 1 000. */
@@ -34,12 +38,20 @@ export interface StdioHandle {
 /** Serves tasks over stdio (core specification, "Transports"). The client hangs up by ending the input. */
 export function serveStdio(parts: ServerParts, factory: McpServerFactory, options: StdioOptions = {}): StdioHandle {
   const { input = stdin, drainMs = 2_000, maxStreams = 100, maxTaskIds = 1_000 } = options;
+  const { maxMessageBytes = 4 * 1024 * 1024 } = options;
+  requireWhole(0, { drainMs, maxStreams, maxTaskIds });
+  requireWhole(1, { maxMessageBytes });
   const guard = options.output === undefined ? guardStdout() : { output: options.output, release() {} };
   const onError = (error: unknown) => void answerTo(error, parts.onError);
   const servers = taskServers(parts, factory);
   const { promise: closed, resolve: resolveClosed } = Promise.withResolvers<void>();
-  const source = new PassThrough();
-  const wire = taskWire(parts, new StdioServerTransport(source, guard.output), { maxStreams, maxTaskIds, onError });
+  const source = boundedLines(maxMessageBytes, () => {
+    const error = new TaskError("TOO_LARGE", { detail: `It may have ${maxMessageBytes} bytes.` }).toRpc();
+    transport.send({ jsonrpc: "2.0", error }).catch(onError);
+  });
+  // The room is for the mark and the line feed that a line gets in place of its rest.
+  const transport = new StdioServerTransport(source, guard.output, { maxBufferSize: maxMessageBytes + 2 });
+  const wire = taskWire(parts, transport, { maxStreams, maxTaskIds, onError });
   const sdk = serveSdk(servers.factory, { transport: wire.transport, onerror: onError });
 
   async function end(): Promise<void> {
@@ -47,6 +59,8 @@ export function serveStdio(parts: ServerParts, factory: McpServerFactory, option
     do await setImmediate();
     while (source.readableLength > 0);
     await wire.answered(drainMs);
+    // What takes longer is told so.
+    await servers.stop();
     source.end();
   }
   const ended = () => void end();
@@ -79,6 +93,8 @@ function guardStdout(): { readonly output: Writable; release(): void } {
   const output = new Writable({
     write: (chunk: Uint8Array, _encoding, written) => void write(chunk, (error) => written(error)),
   });
+  // Each message that waits for a slow reader listens, and there may be any number of them.
+  output.setMaxListeners(0);
   const before = stdout.write;
   stdout.write = stderr.write.bind(stderr);
   // A client that is gone is noticed by the write that failed; nobody else must stumble over it.

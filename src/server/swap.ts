@@ -2,6 +2,8 @@ import type { JSONRPCMessage, McpServer, RequestId } from "@modelcontextprotocol
 import type { RpcError } from "../errors.ts";
 import type { Params } from "./methods.ts";
 
+const invalidRequest = -32600;
+
 /** What goes out in place of the SDK's answer. */
 export type Answer = { readonly result: object } | { readonly error: RpcError };
 
@@ -27,15 +29,22 @@ export function intercept(mcp: McpServer): Exchanges {
     await connect(transport);
     const deliver = transport.onmessage;
     transport.onmessage = (message, extra) => {
-      incoming(message);
-      deliver?.(message, extra);
+      const refused = incoming(message);
+      if (refused === undefined) deliver?.(message, extra);
+      else send(refused).catch((thrown: unknown) => transport.onerror?.(thrown as Error));
     };
   };
 
-  function incoming(message: JSONRPCMessage): void {
-    if (!("method" in message)) return;
-    if ("id" in message) open.set(message.id, { params: message.params ?? {} });
-    else if (message.method === "notifications/cancelled") open.delete(message.params?.requestId as RequestId);
+  /** Two open requests of one id would get each other's params and answers: the second is refused, unread. */
+  function incoming(message: JSONRPCMessage): JSONRPCMessage | undefined {
+    if (!("method" in message)) return undefined;
+    if ("id" in message) {
+      const { id } = message;
+      const error = { code: invalidRequest, message: "A request with this id is still open. Give each its own." };
+      if (open.has(id)) return { jsonrpc: "2.0", id, error };
+      open.set(id, { params: message.params ?? {} });
+    } else if (message.method === "notifications/cancelled") open.delete(message.params?.requestId as RequestId);
+    return undefined;
   }
 
   function outgoing(message: JSONRPCMessage): JSONRPCMessage {

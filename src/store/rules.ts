@@ -29,8 +29,8 @@ export function ttl(task: {
   readonly keepMs: number | null;
 }): number | null {
   if (task.keepMs === null) return null;
-  if (task.finishedAt !== null) return task.finishedAt - task.createdAt + task.keepMs;
-  return task.timeoutMs === null ? null : task.timeoutMs + task.keepMs;
+  const lastsMs = task.finishedAt === null ? task.timeoutMs : task.finishedAt - task.createdAt;
+  return lastsMs === null ? null : Math.min(lastsMs + task.keepMs, Number.MAX_SAFE_INTEGER);
 }
 
 /** How long a purged task is remembered: as long again as it was kept, and at least an hour. */

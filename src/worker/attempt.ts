@@ -94,9 +94,10 @@ export function startAttempt(options: AttemptOptions): RunningAttempt {
   async function run(): Promise<void> {
     const end = await Promise.race([cut, handle(tool, claim, context)]);
     cancelDeadline();
-    if (end === "parked" || end === "lost" || !waits.close()) {
+    const parking = !waits.close();
+    if (end === "parked" || end === "lost" || parking) {
       await cut;
-      controller.abort(new TaskError("LEASE_LOST"));
+      abort(new TaskError("LEASE_LOST"));
       return;
     }
     await reporter.flush();
@@ -140,9 +141,9 @@ async function outcome(
   end: Exclude<End, string>,
   reason: TaskErrorCode | null,
 ): Promise<Outcome> {
-  if ("returned" in end) return fitResult(limits, claim.taskId, tool, await outcomeOfReturn(tool, end.returned));
+  if ("returned" in end) return fitResult(limits, claim, tool, await outcomeOfReturn(tool, end.returned));
   if (reason === "CANCELLED") return { status: "cancelled", statusMessage: null };
   if (reason === "TIMED_OUT") return failed(new TaskError("TIMED_OUT").toRpc());
   if (reason === "SHUTTING_DOWN") return failed(new TaskError("INTERRUPTED").toRpc());
-  return outcomeOfThrow(end.thrown);
+  return fitResult(limits, claim, tool, outcomeOfThrow(end.thrown));
 }

@@ -1,18 +1,20 @@
+import { AsyncLocalStorage } from "node:async_hooks";
 import type { CreateMessageResult, Root } from "@modelcontextprotocol/server";
 import { z } from "zod";
-import { milliseconds, type Clock } from "../clock.ts";
+import { milliseconds, type Clock, type Duration } from "../clock.ts";
 import { TaskError } from "../errors.ts";
 import type { AttemptVerbs } from "../engine/engine.ts";
 import { formSchema } from "../protocol/form.ts";
 import { missingFor, type InputRequest, type InputResponse } from "../protocol/input.ts";
 import type { Claim, StepRecord } from "../store/store.ts";
 import type { Elicit, ElicitAnswer, ElicitOptions, StepContext, StepOptions, TaskContext } from "../tool.ts";
-import { createKeys } from "./keys.ts";
+import { createKeys, lookUp, type KeyKind } from "./keys.ts";
 import { createReplay } from "./replay.ts";
 import type { Reporter } from "./report.ts";
-import { failure, recallFailure, tries } from "./steps.ts";
+import { messageOf } from "./result.ts";
+import { failure, keepFailure, recallFailure, recallOnce, tries } from "./steps.ts";
 import { keepStep, recallStep, type ValueLimits } from "./values.ts";
-import { refusal, type WaitList } from "./waits.ts";
+import { refusal, type Awaited, type WaitList } from "./waits.ts";
 
 /** What a handler's context stands on. */
 export interface ContextOptions {
@@ -30,8 +32,11 @@ export interface ContextOptions {
 /** A question that is answered by accepting or declining it. */
 const yesOrNo = z.object({});
 
-/** The promise of an attempt that has ended: its handler goes no further. */
-const never = new Promise<never>(() => {});
+/** The attempt whose step is running. A wait in there would wait for ever: nothing parks before the step ends. */
+const inStep = new AsyncLocalStorage<Claim>();
+
+/** What the handler of an attempt that has ended gets: it goes no further. One for all would keep each of them. */
+const nowhere = () => new Promise<never>(() => {});
 
 /** The `task` of one attempt: answers from the journal what is recorded there, and does the rest. */
 export function createContext(options: ContextOptions): TaskContext {
@@ -40,27 +45,29 @@ export function createContext(options: ContextOptions): TaskContext {
   const keys = createKeys();
   const replay = createReplay(journal, reporter);
 
-  /** Goes on once a record is durable; an attempt that lost its lease goes nowhere. */
-  async function recorded(key: string, entry: StepRecord): Promise<void> {
-    if (await verbs.recordStep(claim, key, entry)) return;
+  /** Goes on once a write is durable; an attempt that lost its lease goes nowhere. */
+  async function durable(write: Promise<boolean>): Promise<void> {
+    if (await write) return;
     options.lost();
-    await never;
+    await nowhere();
   }
 
-  async function run(key: string, fn: (step: StepContext) => unknown, how: StepOptions): Promise<unknown> {
-    waits.begin();
+  /** Runs a step and records how it ended; of a poll, undefined is no end. */
+  async function run(
+    key: string,
+    fn: (step: StepContext) => unknown,
+    how: StepOptions & { readonly poll?: true },
+  ): Promise<unknown> {
+    if (!waits.begin()) return nowhere();
+    const end = (record: StepRecord) => durable(verbs.recordStep(claim, key, record));
     try {
-      if (how.once === true && !(await verbs.startStep(claim, key))) {
-        options.lost();
-        await never;
-      }
+      if (how.once === true) await durable(verbs.startStep(claim, key));
       const outcome = await attemptStep(key, fn, how);
       if ("thrown" in outcome) {
-        if (signal.aborted) throw outcome.thrown;
-        await recorded(key, failure(outcome.thrown));
+        if (!signal.aborted) await end(how.once === true ? keepFailure(outcome.thrown) : failure(outcome.thrown));
         throw outcome.thrown;
       }
-      await recorded(key, { state: "done", value: outcome.text });
+      if (how.poll !== true || outcome.value !== undefined) await end({ state: "done", value: outcome.text });
       return outcome.value;
     } finally {
       waits.end();
@@ -69,44 +76,69 @@ export function createContext(options: ContextOptions): TaskContext {
 
   async function attemptStep(key: string, fn: (step: StepContext) => unknown, how: StepOptions) {
     try {
-      return await keepStep(limits, claim.taskId, key, await tries(fn, how, `${claim.taskId}:${key}`, signal, clock));
+      return await keepStep(
+        limits,
+        claim,
+        key,
+        await inStep.run(claim, () => tries(fn, how, `${claim.taskId}:${key}`, signal, clock)),
+      );
     } catch (thrown) {
-      return { thrown };
+      // What is recorded of it has a limit, too, and a replay throws what was thrown here.
+      const kept = thrown instanceof TaskError || Buffer.byteLength(messageOf(thrown)) <= limits.maxStepBytes;
+      return { thrown: kept ? thrown : new TaskError("STEP_TOO_LARGE") };
     }
   }
 
-  async function step<T>(name: string, fn: (step: StepContext) => T | Promise<T>, how: StepOptions = {}): Promise<T> {
-    const key = keys.take("step", name);
+  /** A name is in use until what has its key is over. */
+  async function named<T>(kind: KeyKind, name: string, work: (key: string) => Promise<T>): Promise<T> {
+    const key = keys.take(kind, name);
     try {
-      const known = journal.steps[key];
-      if (known?.state === "done") return replay.use(await recallStep(limits, known.value)) as T;
-      if (known?.state === "failed") throw replay.use(recallFailure(known.error));
-      if (known?.state === "started" && how.once === true)
-        throw new TaskError("STEP_INTERRUPTED", { detail: `It is "${key}".` });
+      return await work(key);
+    } finally {
+      keys.settle(kind, key);
+    }
+  }
+
+  function wait(what: Awaited): Promise<unknown> {
+    // What a step wakes, another task for instance, runs in its surroundings, too.
+    if (inStep.getStore() !== claim) return waits.add(what);
+    throw new TaskError("MISUSE", { detail: "A step can't wait for input, an event or a time: wait outside of it." });
+  }
+
+  /** How a step or poll ended, if that is recorded; throws what it threw. */
+  async function ended(known: StepRecord | undefined): Promise<{ readonly value: unknown } | null> {
+    if (known?.state === "done") {
+      const failedOnce = recallOnce(known.value);
+      if (failedOnce !== null) throw replay.use(failedOnce);
+      return { value: replay.use(await recallStep(limits, known.value)) };
+    }
+    if (known?.state === "failed") throw replay.use(recallFailure(known.error));
+    return null;
+  }
+
+  function step<T>(name: string, fn: (step: StepContext) => T | Promise<T>, how: StepOptions = {}): Promise<T> {
+    return named("step", name, async (key) => {
+      const known = lookUp(journal.steps, key);
+      const before = await ended(known);
+      if (before !== null) return before.value as T;
+      if (known !== undefined && how.once === true)
+        throw replay.use(new TaskError("STEP_INTERRUPTED", { detail: `It is "${key}".` }));
       signal.throwIfAborted();
       replay.live();
       return (await run(key, fn, how)) as T;
-    } finally {
-      keys.settle("step", key);
-    }
+    });
   }
 
-  async function input(name: string, request: InputRequest): Promise<InputResponse> {
-    const key = keys.take("input", name);
-    const known = journal.inputs[key]?.response ?? null;
-    if (known !== null) {
-      keys.settle("input", key);
-      return replay.use(known);
-    }
-    const missing = missingFor(request, claim.client);
-    if (missing !== null) throw new TaskError("INPUT_UNSUPPORTED", { data: { requiredCapabilities: missing } });
-    signal.throwIfAborted();
-    replay.live();
-    const { promise, resolve, reject } = Promise.withResolvers<InputResponse>();
-    waits.add({ kind: "input", key, request, resolve, reject });
-    const response = await promise;
-    keys.settle("input", key);
-    return response;
+  function input(name: string, request: InputRequest): Promise<InputResponse> {
+    return named("input", name, async (key) => {
+      const known = lookUp(journal.inputs, key)?.response ?? null;
+      if (known !== null) return replay.use(known);
+      const missing = missingFor(request, claim.client);
+      if (missing !== null) throw new TaskError("INPUT_UNSUPPORTED", { data: { requiredCapabilities: missing } });
+      signal.throwIfAborted();
+      replay.live();
+      return (await wait({ kind: "input", key, request })) as InputResponse;
+    });
   }
 
   /** What JSON Schema can't say is checked here; an answer that fails is asked for again, under a new key. */
@@ -136,75 +168,54 @@ export function createContext(options: ContextOptions): TaskContext {
   );
 
   async function timer(key: string, dueInMs: number): Promise<void> {
+    signal.throwIfAborted();
     replay.live();
-    const { promise, resolve, reject } = Promise.withResolvers<void>();
-    waits.add({ kind: "timer", key, dueInMs, resolve, reject });
-    await promise;
+    await wait({ kind: "timer", key, dueInMs });
   }
 
-  async function sleep(name: string, duration: Parameters<TaskContext["sleep"]>[1]): Promise<void> {
-    const key = keys.take("step", name);
-    const known = journal.steps[key];
-    const wakeAt = known?.state === "started" ? known.wakeAt : null;
-    if (wakeAt === null || wakeAt > claim.now) {
-      signal.throwIfAborted();
-      await timer(key, wakeAt === null ? milliseconds(duration) : wakeAt - claim.now);
-    }
-    replay.use(undefined);
-    keys.settle("step", key);
+  /** When the timer of a sleep or poll rings, in milliseconds; null where none is set. */
+  function dueIn(known: StepRecord | undefined): number | null {
+    return known?.state === "started" && known.wakeAt !== null ? known.wakeAt - claim.now : null;
   }
 
-  async function poll<T>(
+  function sleep(name: string, duration: Duration): Promise<void> {
+    return named("step", name, async (key) => {
+      const left = dueIn(lookUp(journal.steps, key));
+      if (left === null || left > 0) await timer(key, left ?? milliseconds(duration));
+      replay.use(undefined);
+    });
+  }
+
+  function poll<T>(
     name: string,
-    { every }: { every: Parameters<TaskContext["sleep"]>[1] },
+    { every }: { every: Duration },
     fn: (step: StepContext) => T | undefined | Promise<T | undefined>,
   ): Promise<T> {
-    const key = keys.take("step", name);
-    const known = journal.steps[key];
-    if (known?.state === "done") {
-      keys.settle("step", key);
-      return replay.use(await recallStep(limits, known.value)) as T;
-    }
-    const wakeAt = known?.state === "started" ? known.wakeAt : null;
-    for (let pauseMs = wakeAt === null ? 0 : wakeAt - claim.now; ; pauseMs = milliseconds(every)) {
-      signal.throwIfAborted();
-      if (pauseMs > 0) await timer(key, pauseMs);
-      signal.throwIfAborted();
-      replay.live();
-      const found = await look(key, fn);
-      if (found !== undefined) return found;
-    }
+    return named("step", name, async (key) => {
+      const known = lookUp(journal.steps, key);
+      const before = await ended(known);
+      if (before !== null) return before.value as T;
+      // At least a moment: a poll without a pause would let nobody else work.
+      for (let pauseMs = dueIn(known) ?? 0; ; pauseMs = Math.max(1, milliseconds(every))) {
+        if (pauseMs > 0) await timer(key, pauseMs);
+        signal.throwIfAborted();
+        replay.live();
+        const found = await run(key, fn, { poll: true });
+        if (found !== undefined) return found as T;
+      }
+    });
   }
 
-  async function look<T>(
-    key: string,
-    fn: (step: StepContext) => T | undefined | Promise<T | undefined>,
-  ): Promise<T | undefined> {
-    waits.begin();
-    try {
-      const value = await fn({ key: `${claim.taskId}:${key}`, signal });
-      if (value === undefined) return undefined;
-      const kept = await keepStep(limits, claim.taskId, key, value);
-      await recorded(key, { state: "done", value: kept.text });
-      keys.settle("step", key);
-      return kept.value as T;
-    } finally {
-      waits.end();
-    }
-  }
-
-  async function event<T>(name: string): Promise<T> {
-    const key = keys.take("event", name);
-    let text = journal.events[key];
-    if (text === undefined) {
-      signal.throwIfAborted();
-      replay.live();
-      const { promise, resolve, reject } = Promise.withResolvers<string>();
-      waits.add({ kind: "event", key, resolve, reject });
-      text = await promise;
-    }
-    keys.settle("event", key);
-    return replay.use(JSON.parse(text)) as T;
+  function event<T>(name: string): Promise<T> {
+    return named("event", name, async (key) => {
+      let text = lookUp(journal.events, key);
+      if (text === undefined) {
+        signal.throwIfAborted();
+        replay.live();
+        text = (await wait({ kind: "event", key })) as string;
+      }
+      return replay.use(JSON.parse(text)) as T;
+    });
   }
 
   return {
@@ -217,20 +228,28 @@ export function createContext(options: ContextOptions): TaskContext {
     async report(message, progress) {
       reporter.report(message, progress ?? null);
     },
-    step,
-    elicit,
-    async approve(name, message) {
+    step: noticed(step),
+    elicit: Object.assign(noticed(elicit) as Elicit, { raw: noticed(raw) as Elicit["raw"] }),
+    approve: noticed(async (name, message) => {
       const { action } = await raw(name, { message, schema: yesOrNo });
       if (action !== "accept") throw new TaskError("DECLINED");
-    },
-    sample: async (name, params) =>
-      (await input(name, {
-        method: "sampling/createMessage",
-        params: { ...params },
-      })) as unknown as CreateMessageResult,
-    roots: async (name) => (await input(name, { method: "roots/list" })).roots as Root[],
-    sleep,
-    poll,
-    event,
+    }),
+    sample: noticed(async (name, params) => {
+      const response = await input(name, { method: "sampling/createMessage", params: { ...params } });
+      return response as unknown as CreateMessageResult;
+    }),
+    roots: noticed(async (name) => (await input(name, { method: "roots/list" })).roots as Root[]),
+    sleep: noticed(sleep),
+    poll: noticed(poll),
+    event: noticed(event),
   };
+}
+
+/** A promise that a handler forgot to await must not end the process of everybody's tasks when it is rejected. */
+function noticed<F extends (...args: never[]) => Promise<unknown>>(verb: F): F {
+  return ((...args: Parameters<F>) => {
+    const promise = verb(...args);
+    promise.catch(() => {});
+    return promise;
+  }) as F;
 }

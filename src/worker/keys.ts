@@ -40,3 +40,8 @@ export function createKeys(): Keys {
     },
   };
 }
+
+/** What is recorded under a key, which may be called like something that every object has. */
+export function lookUp<T>(records: Readonly<Record<string, T>>, key: string): T | undefined {
+  return Object.hasOwn(records, key) ? records[key] : undefined;
+}

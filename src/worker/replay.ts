@@ -11,7 +11,7 @@ export interface Replay {
 
 export function createReplay(journal: Journal, reporter: Reporter): Replay {
   let left =
-    Object.values(journal.steps).filter(({ state }) => state !== "started").length +
+    Object.keys(journal.steps).length +
     Object.values(journal.inputs).filter(({ response }) => response !== null).length +
     Object.keys(journal.events).length;
   if (left > 0) reporter.hold();

@@ -4,7 +4,7 @@ import type { Progress } from "../store/store.ts";
 /** Lets a few status messages a second through to the store, and always the last one. */
 export interface Reporter {
   report(message: string, progress: Progress | null): void;
-  /** Holds messages back while an attempt only repeats what earlier ones did. */
+  /** Holds messages back while an attempt only repeats what earlier ones did; not for long, as that takes no time. */
   hold(): void;
   release(): void;
   /** Writes what is still to be written. */
@@ -20,6 +20,7 @@ export function createReporter(clock: Clock, current: Status, write: (status: St
   let written = current;
   let latest: Status | null = null;
   let held = false;
+  let stopHolding = () => {};
   let stopPause: (() => void) | null = null;
   let writing = Promise.resolve();
 
@@ -36,21 +37,31 @@ export function createReporter(clock: Clock, current: Status, write: (status: St
     });
   }
 
+  function release(): void {
+    stopHolding();
+    held = false;
+    if (stopPause === null) push();
+  }
+
+  function endPause(): void {
+    stopPause?.();
+    stopPause = null;
+  }
+
   return {
     report(message, progress) {
       latest = { message, progress };
       if (stopPause === null) push();
     },
-    hold: () => void (held = true),
-    release() {
-      held = false;
-      if (stopPause === null) push();
+    hold() {
+      held = true;
+      stopHolding = clock.after(pauseMs, release);
     },
+    release,
     async flush() {
-      held = false;
-      push();
-      stopPause?.();
-      stopPause = null;
+      endPause();
+      release();
+      endPause();
       await writing;
     },
   };

@@ -1,6 +1,6 @@
 import { CallToolResultV2Schema } from "@modelcontextprotocol/ext-tasks/core/v2";
 import { ProtocolError } from "@modelcontextprotocol/server";
-import { TaskError, type RpcError } from "../errors.ts";
+import { codes, TaskError, type RpcError } from "../errors.ts";
 import type { Outcome } from "../store/store.ts";
 import type { TaskTool } from "../tool.ts";
 
@@ -70,14 +70,19 @@ async function outputMisfit(tool: TaskTool, structuredContent: unknown): Promise
 
 /** How a task ends whose handler threw: a `ProtocolError` fails it, anything else is a tool error. */
 export function outcomeOfThrow(thrown: unknown): Outcome {
-  if (thrown instanceof ProtocolError) return failed({ code: thrown.code, message: thrown.message, data: thrown.data });
+  if (thrown instanceof ProtocolError) {
+    // Types are no proof: a code that JSON-RPC doesn't know would make the whole task unreadable for its client.
+    const code = Number.isSafeInteger(thrown.code) ? thrown.code : codes.INTERNAL.rpc;
+    return failed({ code, message: thrown.message, data: thrown.data });
+  }
   if (thrown instanceof TaskError && thrown.code === "INPUT_UNSUPPORTED") return failed(thrown.toRpc());
   return toolError(messageOf(thrown));
 }
 
 /** Whether trying again can help: not after a JSON-RPC error or a person's no, which the handler let through. */
 export function isToolError(thrown: unknown): boolean {
-  return !(thrown instanceof ProtocolError || thrown instanceof TaskError);
+  if (thrown instanceof TaskError) return thrown.code === "STEP_TIMED_OUT";
+  return !(thrown instanceof ProtocolError);
 }
 
 /** What a thrown value says, whatever it is. */

@@ -20,6 +20,20 @@ export function recallFailure(text: string): Error {
   return error;
 }
 
+/** Begins the text that stands for a failure that is kept; no JSON text begins so. */
+const failedMark = "!";
+
+/** A failure that a tool's retry doesn't forget: a `once` step that threw must not run again either. */
+export function keepFailure(thrown: unknown): StepRecord {
+  const record = failure(thrown);
+  return record.state === "failed" ? { state: "done", value: failedMark + record.error } : record;
+}
+
+/** The error that a kept failure stands for, or null for the text of a value. */
+export function recallOnce(text: string): Error | null {
+  return text.startsWith(failedMark) ? recallFailure(text.slice(failedMark.length)) : null;
+}
+
 /** Runs a step's function, again after a pause if it throws and its options say so. */
 export async function tries(
   fn: (step: StepContext) => unknown,
@@ -34,7 +48,7 @@ export async function tries(
     try {
       return await once(fn, options, key, signal, clock);
     } catch (thrown) {
-      if (attempt >= attempts || signal.aborted) throw thrown;
+      if (!(attempt < attempts) || signal.aborted) throw thrown;
       await pause(backoff(backoffMs, attempt), signal, clock);
     }
   }

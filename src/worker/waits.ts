@@ -1,15 +1,19 @@
 import type { Clock } from "../clock.ts";
 import { TaskError } from "../errors.ts";
 import type { AttemptVerbs } from "../engine/engine.ts";
-import type { InputRequest, InputResponse } from "../protocol/input.ts";
+import type { InputRequest } from "../protocol/input.ts";
 import type { Attempt, Waits } from "../store/store.ts";
+import { lookUp } from "./keys.ts";
 
-/** What a handler waits for. Settled only where waits are held in memory: elsewhere the attempt ends first. */
-export type Wait = { readonly key: string; readonly reject: (reason: unknown) => void } & (
-  | { readonly kind: "input"; readonly request: InputRequest; readonly resolve: (response: InputResponse) => void }
-  | { readonly kind: "event"; readonly resolve: (value: string) => void }
-  | { readonly kind: "timer"; readonly dueInMs: number; readonly resolve: () => void }
+/** What a handler waits for: an answer, a value that is sent, or an instant. */
+export type Awaited = { readonly key: string } & (
+  | { readonly kind: "input"; readonly request: InputRequest }
+  | { readonly kind: "event" }
+  | { readonly kind: "timer"; readonly dueInMs: number }
 );
+
+/** A wait. Settled only where waits are held in memory: elsewhere the attempt ends first. */
+type Wait = Awaited & { readonly resolve: (value: unknown) => void; readonly reject: (reason: unknown) => void };
 
 /** What the waits of an attempt need from it. */
 export interface WaitsOptions {
@@ -29,9 +33,10 @@ export interface WaitsOptions {
 
 /** Collects what a handler waits for; once nothing else goes on, the attempt parks with all of it. */
 export interface WaitList {
-  add(wait: Wait): void;
-  /** A step began: no parking before it ends. */
-  begin(): void;
+  /** Waits. Where the attempt parks first, the promise never settles. */
+  add(what: Awaited): Promise<unknown>;
+  /** A step begins: no parking before it ends. False: the attempt parks or is over, and nothing begins any more. */
+  begin(): boolean;
   end(): void;
   /** Looks whether something that is held in memory has come. */
   look(): void;
@@ -73,6 +78,7 @@ export function createWaits({ attempt, verbs, clock, hold, settle, unstepped, en
     if (fresh.length === 0) return;
     for (const wait of fresh) held.add(wait);
     await settle();
+    if (state !== "open") return;
     const visible = fresh.filter((wait) => wait.kind !== "timer");
     for (const wait of fresh) if (wait.kind === "timer") startTimer(wait);
     if (visible.length > 0 && !(await verbs.park(attempt, asked(visible), true))) return ended("lost");
@@ -82,37 +88,45 @@ export function createWaits({ attempt, verbs, clock, hold, settle, unstepped, en
   function startTimer(wait: Wait & { kind: "timer" }): void {
     const cancel = clock.after(wait.dueInMs, () => {
       cancelTimers.delete(cancel);
+      held.delete(wait);
       pending = pending.filter((other) => other !== wait);
-      wait.resolve();
+      wait.resolve(undefined);
     });
     cancelTimers.add(cancel);
   }
 
   async function check(): Promise<void> {
-    if (held.size === 0 || state !== "open") return;
+    if (state !== "open" || !pending.some((wait) => held.has(wait) && wait.kind !== "timer")) return;
     const journal = await verbs.journal(attempt);
     if (journal === null) return ended("lost");
     for (const wait of pending) {
       if (!held.has(wait) || wait.kind === "timer") continue;
       const value =
-        wait.kind === "input" ? (journal.inputs[wait.key]?.response ?? undefined) : journal.events[wait.key];
+        wait.kind === "input"
+          ? (lookUp(journal.inputs, wait.key)?.response ?? undefined)
+          : lookUp(journal.events, wait.key);
       if (value === undefined) continue;
       held.delete(wait);
       pending = pending.filter((other) => other !== wait);
-      (wait.resolve as (value: unknown) => void)(value);
+      wait.resolve(value);
     }
   }
 
   return {
-    add(wait) {
-      if (state !== "open") return;
-      pauseFree();
-      pending.push(wait);
-      schedule();
+    add(what) {
+      const { promise, resolve, reject } = Promise.withResolvers<unknown>();
+      if (state === "open") {
+        pauseFree();
+        pending.push({ ...what, resolve, reject });
+        schedule();
+      }
+      return promise;
     },
     begin() {
+      if (state !== "open") return false;
       pauseFree();
       running++;
+      return true;
     },
     end() {
       running--;

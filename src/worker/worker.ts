@@ -40,6 +40,12 @@ const stopMs = 1_000;
 /** Work outside of steps that takes less is not worth a word. */
 const noticeableMs = 50;
 
+/** How long a task on its last attempt keeps others on theirs from beginning. */
+const suspectMs = 3_000;
+
+/** The next death of its process is the end of such a task. One that kills its process must not take others along. */
+const isLastChance = (claim: Claim, tool: TaskTool) => claim.attempt > 1 && claim.attempt >= tool.attempts;
+
 /** Starts a worker: it claims tasks as they become due and runs their handlers. */
 export function startWorker(parts: WorkerParts): Worker {
   const { engine, clock, onError, leaseMs } = parts;
@@ -54,6 +60,7 @@ export function startWorker(parts: WorkerParts): Worker {
   let again = false;
   let cancelWake = () => {};
   let cancelRenewal = () => {};
+  let suspectUntil = 0;
 
   const request = (count: number) => ({
     worker: name,
@@ -94,6 +101,11 @@ export function startWorker(parts: WorkerParts): Worker {
   function start(claim: Claim): void {
     const tool = tools.get(`${claim.task.tool}@${claim.task.version}`);
     if (tool === undefined) return;
+    if (isLastChance(claim, tool)) {
+      if (clock.now() < suspectUntil)
+        return void verbs.release(claim, { delayMs: suspectMs, spend: false }).catch(() => {});
+      suspectUntil = clock.now() + suspectMs;
+    }
     const onUnstepped = (ms: number) => warnOfUnstepped(tool.name, ms);
     const attempt = startAttempt({ claim, tool, verbs, clock, onError, onUnstepped, limits: parts.limits });
     running.set(claim.taskId, attempt);
@@ -131,6 +143,8 @@ export function startWorker(parts: WorkerParts): Worker {
         const { lost, cancelled } = await verbs.renew(name, held, leaseMs);
         for (const { taskId, epoch } of lost) abort(taskId, epoch, "LEASE_LOST");
         for (const { taskId, epoch } of cancelled) abort(taskId, epoch, "CANCELLED");
+        // A hint may have been lost: what handlers hold on for is looked for again.
+        for (const attempt of running.values()) attempt.look();
       }
     } catch (thrown) {
       onError(asTaskError(thrown, "STORE_UNAVAILABLE"));
@@ -161,6 +175,7 @@ export function startWorker(parts: WorkerParts): Worker {
     const interrupted = failed(new TaskError("INTERRUPTED").toRpc());
     const ended = claims.filter((claim) => !mayRunAgain(claim)).map((claim) => verbs.finish(claim, interrupted));
     await Promise.allSettled([...ended, handBack(claims.filter(mayRunAgain))]);
+    for (const attempt of running.values()) attempt.abort(new TaskError("LEASE_LOST"));
   }
 
   /** At once and without spending an attempt; what this fails for is taken over when its lease runs out. */

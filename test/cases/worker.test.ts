@@ -121,6 +121,26 @@ describe.concurrent("work and recovery", () => {
     expect(place.journal.count("start", "crash")).toBe(3);
   });
 
+  test("BL-52: tasks that run beside one that kills its workers are not given up with it", async () => {
+    await using place = await house(["--attempts", "3"]);
+    let over = false;
+    const supervise = async () => {
+      while (!over) {
+        const worker = await place.worker("--concurrency", "10");
+        await Promise.race([worker.exited, until("the test is over", () => over, 30_000)]);
+      }
+    };
+    const beside = await Promise.all(
+      ["a", "b", "c"].map((tag) => place.wire.start("journal", { path: place.path, tag, seconds: 1 })),
+    );
+    const id = await place.wire.start("crash", { path: place.path });
+    const supervisor = supervise();
+    expect(await place.wire.until(id)).toMatchObject({ status: "failed" });
+    for (const task of beside) expect(await place.wire.until(task)).toMatchObject({ status: "completed" });
+    over = true;
+    await supervisor;
+  });
+
   test("BL-54: without a crash, each step around two questions runs once", async () => {
     await using place = await house();
     await place.worker();

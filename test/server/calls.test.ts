@@ -104,6 +104,14 @@ test("a held call whose task is cancelled is a tool error", async () => {
   expect((await answer).body.result).toMatchObject({ isError: true });
 });
 
+test("a held call gets its result however short its tool is kept: nobody else could read it", async () => {
+  await using served = await open();
+  const answer = served.call("tools/call", { name: "brief" }, undeclared);
+  const claim = await eventually(() => served.claim().catch(() => undefined));
+  await served.finish(claim, completed("done"));
+  expect((await answer).body.result).toMatchObject({ content: [{ type: "text", text: "done" }] });
+});
+
 test("a client that leaves a held call takes its task along", async () => {
   await using served = await open();
   const leave = new AbortController();

@@ -20,6 +20,7 @@ export const tools = [
     run: never,
   }),
   taskTool({ name: "required", task: { support: "required" }, run: never }),
+  taskTool({ name: "brief", task: { keep: 1 }, run: never }),
   taskTool({
     name: "typed",
     outputSchema: z.object({ url: z.string() }),

@@ -106,6 +106,18 @@ test("cancelling a call that was answered with a task leaves the task alone; one
   await eventually(async () => (await served.beside.engine.read(held.taskId, "")).cancelRequested);
 });
 
+test("an id that is still in use is refused, and its first call keeps its arguments and its answer", async () => {
+  await using served = await start();
+  served.send("tools/call", { name: "optional", arguments: { text: "first" } }, 1, {});
+  served.send("tools/call", { name: "optional", arguments: { text: "second" } }, 1);
+  expect(await served.next()).toMatchObject({ id: 1, error: { code: -32600 } });
+  const held = await eventually(() => served.beside.claim().catch(() => undefined));
+  expect(JSON.parse(held.args)).toEqual({ text: "first" });
+  await served.beside.finish(held, completed("done"));
+  expect(await served.next()).toMatchObject({ id: 1, result: { content: [{ text: "done" }] } });
+  expect((await served.call("tools/call", call, 1)).result.resultType).toBe("task");
+});
+
 test("a subscription follows its tasks across processes and ends in both ways", async () => {
   await using served = await start();
   const { taskId } = (await served.call("tools/call", call, 1)).result;
@@ -175,6 +187,28 @@ test("requests that came before the end of the input are answered, and then the 
   expect(await served.next()).toBeUndefined();
   expect(await served.exited).toEqual([0, null]);
   expect(served.errors.join("")).toContain("closed");
+});
+
+test("a call that still waits a while after the end of the input is told so, and takes its task along", async () => {
+  await using served = await start();
+  served.send("tools/call", { name: "typed" }, 1, {});
+  const held = await eventually(() => served.beside.claim().catch(() => undefined));
+  served.child.stdin.end();
+  expect(await served.next()).toMatchObject({ id: 1, error: { code: -32603 } });
+  expect(await served.next()).toBeUndefined();
+  expect(await served.exited).toEqual([0, null]);
+  expect(await served.beside.engine.read(held.taskId, "")).toMatchObject({ cancelRequested: true });
+});
+
+test("a message that is too large is refused, and the connection goes on", async () => {
+  await using served = await start();
+  const whole = { jsonrpc: "2.0", id: 1, method: "tools/call", params: parameters(call, declared) };
+  served.child.stdin.write(JSON.stringify(whole));
+  for (let mebibyte = 0; mebibyte < 12; mebibyte++) served.child.stdin.write(" ".repeat(1 << 20));
+  served.child.stdin.write("\n");
+  expect(await served.next()).toMatchObject({ error: { code: -32602 } });
+  served.send("tools/call", call, 2);
+  expect(await served.next()).toMatchObject({ id: 2, result: { resultType: "task" } });
 });
 
 test("a client of 2025-11-25 sees no extension", async () => {

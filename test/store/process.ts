@@ -1,13 +1,15 @@
-/** Another process on the same file: `node process.ts <what> <file>`. It prints a line for each thing it achieved. */
+/** Another process on the same file, or schema: `node process.ts <what> <file or URL> <schema>`. It prints a line for each thing it achieved. */
 import { once } from "node:events";
 import { createInterface } from "node:readline";
 import { setTimeout as pause } from "node:timers/promises";
 import { asTaskError } from "../../src/errors.ts";
 import { asks, claim, create, owner } from "../../src/store/contract/kit.ts";
+import { postgres } from "../../src/store/postgres/index.ts";
 import { sqlite } from "../../src/store/sqlite/index.ts";
 import type { TaskStore } from "../../src/store/store.ts";
 
-const [, , what = "", file = ""] = process.argv;
+const [, , what = "", file = "", schema = ""] = process.argv;
+const open = () => (schema === "" ? sqlite(file) : postgres(file, { schema }));
 const say = (line: string) => process.stdout.write(`${line}\n`);
 const accept = { action: "accept" };
 
@@ -16,7 +18,7 @@ const parts: Record<string, () => Promise<void>> = {
   async open() {
     say("ready");
     await once(createInterface(process.stdin), "line");
-    await using store = sqlite(file);
+    await using store = open();
     say((await create(store)).id);
     process.stdin.destroy();
   },
@@ -25,7 +27,7 @@ const parts: Record<string, () => Promise<void>> = {
   async work() {
     let going = true;
     process.stdin.once("end", () => (going = false)).resume();
-    await using store = sqlite(file);
+    await using store = open();
     say("ready");
     while (going) {
       const claims = await claim(store, { worker: `worker-${process.pid}`, count: 5 });
@@ -42,7 +44,7 @@ const parts: Record<string, () => Promise<void>> = {
 
   /** Takes tasks through their whole life, for as long as it may live, and says what was acknowledged. */
   async write() {
-    await using store = sqlite(file);
+    await using store = open();
     await Promise.all(
       [1, 2, 3].map(async () => {
         for (;;) await live(store);
@@ -51,7 +53,7 @@ const parts: Record<string, () => Promise<void>> = {
   },
 
   async hold() {
-    const store = sqlite(file);
+    const store = open();
     const [claimed] = await claim(store, { worker: "holder", leaseMs: 3_600_000 });
     say(claimed?.taskId ?? "nothing");
     await pause(60_000);
@@ -59,7 +61,7 @@ const parts: Record<string, () => Promise<void>> = {
 
   /** Writes until the disk is full. */
   async fill() {
-    await using store = sqlite(file);
+    await using store = open();
     const args = JSON.stringify("x".repeat(20_000));
     for (;;) {
       const error = await create(store, { args }).then(({ id }) => say(id), asTaskError);
@@ -69,7 +71,7 @@ const parts: Record<string, () => Promise<void>> = {
 
   async refuse() {
     try {
-      sqlite(file);
+      open();
     } catch (thrown) {
       say(asTaskError(thrown).code);
     }
@@ -77,7 +79,7 @@ const parts: Record<string, () => Promise<void>> = {
 
   /** Leaves without closing: nothing may keep the process. */
   async leave() {
-    const store = sqlite(file);
+    const store = open();
     store.watch(() => {});
     say((await create(store)).id);
   },

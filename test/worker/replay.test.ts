@@ -1,11 +1,12 @@
 import type { CallToolResult } from "@modelcontextprotocol/server";
+import { setTimeout as pause } from "node:timers/promises";
 import { describe, expect, test } from "vitest";
 import { z } from "zod";
 import { ProtocolError } from "@modelcontextprotocol/server";
 import { TaskError } from "../../src/errors.ts";
 import { manualClock } from "../../src/store/contract/manual-clock.ts";
-import { taskTool } from "../../src/tool.ts";
-import { signals, text, workbench } from "./workbench.ts";
+import { taskTool, type TaskContext } from "../../src/tool.ts";
+import { everything, signals, text, workbench } from "./workbench.ts";
 
 describe("steps", () => {
   test("a step runs once although the handler runs again after each wait", async () => {
@@ -169,6 +170,47 @@ describe("steps", () => {
 });
 
 describe("waits", () => {
+  test.each<[string, (task: TaskContext) => Promise<unknown>]>([
+    ["an answer", (task) => task.elicit("q", { message: "?", schema: z.object({}) })],
+    ["an event", (task) => task.event("e")],
+    ["a time", (task) => task.sleep("s", 1)],
+  ])("a step that waits for %s is told that it can't, and its task doesn't hang", async (_name, wait) => {
+    const tool = taskTool({
+      name: "waits",
+      async run(_args, task) {
+        const refused = await task.step("outer", () => wait(task)).catch((error: TaskError) => error.code);
+        // What the step set off is not the step.
+        await task.sleep("nap", 1);
+        return text(refused);
+      },
+    });
+    await using bench = workbench([tool]);
+    bench.worker();
+    const id = await bench.start(tool);
+    expect(await bench.settled(id)).toMatchObject({ status: "completed", result: text("MISUSE") });
+  });
+
+  test("a task that another one's step wakes may wait", async () => {
+    let id = "";
+    const woken = taskTool({ name: "woken", run: async (_args, task) => text(await task.event("go")) });
+    const wakes = taskTool({
+      name: "wakes",
+      async run(_args, task) {
+        await task.step("start", async () => {
+          // By now the worker looks for nothing by itself.
+          await pause(20);
+          id = await bench.start(woken);
+        });
+        return text("started");
+      },
+    });
+    await using bench = workbench([woken, wakes]);
+    bench.worker();
+    await bench.settled(await bench.start(wakes));
+    await bench.engine.send(id, "go", "gone");
+    expect(await bench.settled(id)).toMatchObject({ status: "completed", result: text("gone") });
+  });
+
   test("questions under Promise.all are asked together; each answer counts, the last one goes on", async () => {
     const tool = taskTool({
       name: "both",
@@ -338,6 +380,13 @@ describe("ends", () => {
       },
       { status: "failed", error: { code: -32042, message: "no" }, statusMessage: "no" },
     ],
+    [
+      "a ProtocolError with no code that JSON-RPC has",
+      () => {
+        throw new ProtocolError("broken" as never, "no");
+      },
+      { status: "failed", error: { code: -32603, message: "no" } },
+    ],
     ["nothing", () => undefined, { status: "failed", error: { code: -32603 } }],
     [
       "a bigint in its result",
@@ -459,6 +508,51 @@ describe("ends", () => {
     await bench.engine.send(id, "e", "b");
     expect(await bench.until(id, (t) => t.status === "completed")).toMatchObject({ result: text("ab") });
     expect(runs).toBe(1);
+  });
+
+  test("a once step that threw is not run again by its tool's retry", async () => {
+    let ran = 0;
+    let tries = 0;
+    const tool = taskTool({
+      name: "once-failing",
+      task: { retry: { attempts: 3, backoff: 1 } },
+      async run(_args, task): Promise<CallToolResult> {
+        tries++;
+        const fail = (): never => {
+          ran++;
+          throw new RangeError("refused");
+        };
+        await task.step("pay", fail, { once: true });
+        return text("paid");
+      },
+    });
+    await using bench = workbench([tool]);
+    bench.worker();
+    const task = await bench.settled(await bench.start(tool));
+    expect(task).toMatchObject({ result: { isError: true, content: [{ text: "refused" }] } });
+    expect({ ran, tries }).toEqual({ ran: 1, tries: 3 });
+  });
+
+  test("a step that nobody awaits and that throws is no unhandled rejection", async () => {
+    const unhandled: unknown[] = [];
+    const note = (reason: unknown) => void unhandled.push(reason);
+    process.on("unhandledRejection", note);
+    const tool = taskTool({
+      name: "forgetful",
+      async run(_args, task) {
+        void task.step("lost", () => Promise.reject(new Error("nobody hears")));
+        void task.elicit("side", { message: "?", schema: z.object({ a: z.string() }) }).catch;
+        await task.step("work", () => 1);
+        return text("done");
+      },
+    });
+    await using bench = workbench([tool]);
+    bench.worker();
+    const client = { ...everything, elicitation: { form: false, url: false } };
+    expect(await bench.settled(await bench.start(tool, {}, client))).toMatchObject({ result: text("done") });
+    await new Promise((resolve) => setImmediate(resolve));
+    process.off("unhandledRejection", note);
+    expect(unhandled).toEqual([]);
   });
 
   test("with onCancel unwind, a handler that waits is resumed to clean up, and then cancelled", async () => {

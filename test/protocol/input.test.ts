@@ -1,0 +1,34 @@
+import { expect, test } from "vitest";
+import { unfit, type InputRequest } from "../../src/protocol/input.ts";
+
+const form: InputRequest = {
+  method: "elicitation/create",
+  params: {
+    mode: "form",
+    message: "?",
+    requestedSchema: { type: "object", properties: { size: { type: "integer", minimum: 1 } }, required: ["size"] },
+  },
+};
+
+test("what is said of an answer that does not fit holds nothing of the answer, whatever its fields are called", () => {
+  const secret = "my password is hunter2";
+  for (const content of [
+    { [secret]: { deep: true } },
+    { size: secret },
+    { size: 0, [secret]: [[]] },
+    { [secret]: 1 },
+    [secret],
+    secret,
+  ]) {
+    const reason = unfit(form, { action: "accept", content });
+    expect(reason).toMatch(/content/);
+    expect(reason).not.toContain("hunter2");
+  }
+});
+
+test("fields that hold what a form can't give are refused, others that nobody asked for are not", () => {
+  for (const extra of ["text", 1.5, true, ["a", "b"]])
+    expect(unfit(form, { action: "accept", content: { size: 1, extra } })).toBeNull();
+  for (const extra of [null, {}, [1], [["a"]]])
+    expect(unfit(form, { action: "accept", content: { size: 1, extra } })).toMatch(/content/);
+});
