@@ -229,7 +229,7 @@ export function createContext(options: ContextOptions): TaskContext {
       reporter.report(message, progress ?? null);
     },
     step: noticed(step),
-    elicit: Object.assign(noticed(elicit) as Elicit, { raw: noticed(raw) as Elicit["raw"] }),
+    elicit: Object.assign(noticed<Elicit>(elicit as never), { raw: noticed<Elicit["raw"]>(raw as never) }),
     approve: noticed(async (name, message) => {
       const { action } = await raw(name, { message, schema: yesOrNo });
       if (action !== "accept") throw new TaskError("DECLINED");
