@@ -34,6 +34,8 @@ async function finish(run: TaskRun): Promise<void> {
     plan.done(tool, content.map((part) => (part.type === "text" ? part.text : "")).join("\n"));
   } catch (error) {
     if (!(error instanceof TaskError)) throw error;
+    // The task goes on: the next start resumes it.
+    if (error.code === "INPUT_FAILED") return console.error(`${tool}: ${error.message}`);
     // MAY_HAVE_STARTED is here as well: whether to book again is for a person to say.
     plan.done(tool, `${error.code}: ${error.message}`);
   }

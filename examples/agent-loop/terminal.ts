@@ -34,7 +34,9 @@ async function fillIn(form: Form, signal: AbortSignal) {
         ).trim();
         if (line === "") return undefined;
         const value = schema.type === "integer" || schema.type === "number" ? Number(line) : line;
-        const fits = choices === "" ? value !== "" && !Number.isNaN(value) : choices.includes(line);
+        const { minimum = -Infinity, maximum = Infinity } = schema as { minimum?: number; maximum?: number };
+        const inRange = typeof value === "string" || (value >= minimum && value <= maximum);
+        const fits = choices === "" ? inRange : choices.includes(line);
         if (!fits) continue;
         content[field] = value;
         break;

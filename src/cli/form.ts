@@ -106,8 +106,8 @@ export function answerFrom(request: InputRequest, given: readonly [string, strin
   for (const [name, text] of given) content[name] = valueOf(fields.get(name) ?? {}, text);
   // A URL is only visited; an answer to it has no content.
   const answer = request.params?.mode === "url" ? { action: "accept" } : { action: "accept", content };
-  const complaint = complaintOf(request, answer);
-  if (complaint !== null) throw usage(`${oneLine(complaint)}.`);
+  const complaint = complaintOf(request, answer)?.replace(/^content\./, "");
+  if (complaint !== undefined) throw usage(`${oneLine(complaint)}.`);
   return answer;
 }
 

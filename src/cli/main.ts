@@ -1,85 +1,15 @@
 #!/usr/bin/env node
-import { Command, CommanderError } from "commander";
-import { addAnswer } from "./commands/answer.ts";
-import { addCall } from "./commands/call.ts";
-import { addCancel } from "./commands/cancel.ts";
-import { addCompletion } from "./commands/completion.ts";
-import { addDoctor } from "./commands/doctor.ts";
-import { addGet } from "./commands/get.ts";
-import { addLs } from "./commands/ls.ts";
-import { addPurge } from "./commands/purge.ts";
-import { addResult } from "./commands/result.ts";
-import { addTools } from "./commands/tools.ts";
-import { addWatch } from "./commands/watch.ts";
-import { addWorker } from "./commands/worker.ts";
-import type { Run } from "./context.ts";
-import { CliError, type Exit, type Line, asCliError, exits } from "./exit.ts";
-import { createInterrupts } from "./interrupts.ts";
-import { examples, prepared } from "./options.ts";
-import { createOutput, type Output } from "./output.ts";
-import { targetWords } from "./target.ts";
-import { shellWord } from "./text.ts";
-import { version } from "./version.ts";
+import process from "node:process";
 
-const words = process.argv.slice(2);
-let out = createOutput(words.includes("--json"));
-let line: Line = (...command) => ["mcp-tasks", ...command].join(" ");
-
-/** An end that is no success: a document where there was none, and the error. */
-function fail(thrown: unknown, output: Output): Exit {
-  const error = asCliError(thrown, line);
-  const { code, exit, message, taskId } = error;
-  const next = error.next ?? (exit === exits.usage ? `mcp-tasks ${words[0] ?? ""} --help` : undefined);
-  if (output.documents === 0)
-    output.document({ ...(taskId === undefined ? {} : { taskId }), status: "unknown", error: { code, message } });
-  output.error(new CliError(exit, code, message, { taskId, next }));
-  return exit;
-}
-
-/** Ends the process once all that was written has left it: an open socket or pipe must not hold it up. */
-function end(exit: Exit): void {
-  process.exitCode = exit;
-  process.stdout.write("", () => process.stderr.write("", () => process.exit(exit)));
-}
-
-const interrupts = createInterrupts(() =>
-  end(fail(new CliError(exits.interrupted, "INTERRUPTED", "Interrupted."), out)),
-);
-process.on("SIGINT", interrupts.fire);
-process.stdout.on("error", () => process.exit(exits.unexpected)); // whoever read it has gone
-
-const run: Run = async (options, body) => {
-  const targets = targetWords(options);
-  line = (...command) => ["mcp-tasks", ...command.map(shellWord), ...targets].join(" ");
-  out = createOutput(options.json === true);
-  end(await body({ options, out, interrupts, line }).catch((thrown: unknown) => fail(thrown, out)));
-};
-
-const program = new Command("mcp-tasks")
-  .description("Call tools that take long, over the Model Context Protocol, and look after their tasks")
-  .version(version)
-  .exitOverride()
-  .configureOutput({ outputError: () => {} })
-  .helpOption("-h, --help", "show help and examples")
-  .helpCommand(false);
-for (const add of [addCall, addWatch, addGet, addResult, addAnswer, addCancel, addLs, addTools, addDoctor])
-  add(program, run);
-for (const add of [addPurge, addWorker, addCompletion]) add(program, run);
-examples(program, [
-  "mcp-tasks tools --url http://127.0.0.1:3000/mcp",
-  "mcp-tasks call deploy --arg ref=v2 --url http://127.0.0.1:3000/mcp",
-  "mcp-tasks ls --db tasks.db",
-]);
-
-try {
-  await program.parseAsync(prepared(words), { from: "user" });
-} catch (thrown) {
-  if (!(thrown instanceof CommanderError)) end(fail(thrown, out));
-  else if (thrown.exitCode === 0) end(exits.done);
-  else {
-    const message = thrown.code === "commander.help" ? "Give a command." : thrown.message.replace(/^error: /, "");
-    const known = program.commands.some((command) => command.name() === words[0]);
-    const next = known ? `mcp-tasks ${words[0] ?? ""} --help` : "mcp-tasks --help";
-    end(fail(new CliError(exits.usage, "USAGE", message, { next }), out));
-  }
+/** Looks at Node before anything else is loaded: an older one fails at the first import of `node:sqlite`. */
+const [major = 0, minor = 0] = process.versions.node.split(".").map(Number);
+if (major < 22 || (major === 22 && minor < 18)) {
+  process.stderr.write(`mcp-tasks: This is Node ${process.versions.node}. Node 22.18 or later is needed.\n`);
+  process.exitCode = 1;
+} else {
+  // Node 22 warns that its SQLite is experimental, and standard error is for our own lines.
+  process.removeAllListeners("warning").on("warning", ({ name, message }) => {
+    if (name !== "ExperimentalWarning") process.stderr.write(`${name}: ${message}\n`);
+  });
+  await import("./program.ts");
 }

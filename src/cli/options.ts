@@ -36,7 +36,9 @@ export function withTarget(command: Command, kinds: { readonly remote?: boolean;
     option("--config <file>", "the mcp.json (default: .mcp.json or mcp.json in this folder)", given);
     option("--state <dir>", "where to remember tasks (default: $XDG_STATE_HOME/mcp-tasks)");
   }
-  if (kinds.db === true) option("--db <file>", "a server's own task database, in place of the server", given);
+  const instead = kinds.remote === true ? ", in place of the server" : "";
+  if (kinds.db === true)
+    option("--db <file>", `a server's own task database${instead}`, instead === "" ? undefined : given);
   option("--json", "one JSON document on stdout, errors as one JSON line on stderr");
   return command;
 }

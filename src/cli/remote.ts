@@ -146,7 +146,10 @@ async function inTime(connecting: Promise<unknown>, { line }: Context): Promise<
       const next = nextAfter(exits.unauthorised, line);
       throw new CliError(exits.unauthorised, "UNAUTHORISED", message, { cause, next });
     }
-    const message = `The server can't be reached. ${reasonOf(cause)}`;
+    const message =
+      refused === undefined
+        ? `The server can't be reached. ${reasonOf(cause)}`
+        : `No MCP server answers at this URL (HTTP ${refused}).`;
     throw new CliError(exits.unreachable, "UNREACHABLE", message, { cause, next: line("doctor") });
   } finally {
     clearTimeout(timer);

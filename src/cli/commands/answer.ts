@@ -3,7 +3,7 @@ import type { InputRequest, InputRequests, InputResponse } from "../../protocol/
 import { createAsk } from "../ask.ts";
 import type { Context, Run } from "../context.ts";
 import { CliError, exits, usage } from "../exit.ts";
-import { answerFrom, questionLines } from "../form.ts";
+import { answerFrom, fieldsOf, questionLines } from "../form.ts";
 import { openSource } from "../open.ts";
 import { type CommonOptions, examples, pairs, repeated, withTarget } from "../options.ts";
 import { documentOf } from "../output.ts";
@@ -91,7 +91,8 @@ async function ask(
   const { out, interrupts, line } = context;
   if (!out.canAsk) {
     for (const text of questionLines(key, request)) out.say(text);
-    const next = line("answer", id, "--key", key, "--set", "name=value");
+    const how = fieldsOf(request).length === 0 ? ["--accept"] : ["--set", "name=value"];
+    const next = line("answer", id, "--key", key, ...how);
     throw new CliError(exits.inputNeeded, "INPUT_NEEDED", "There is nobody to ask here.", { taskId: id, next });
   }
   if (request.method !== "elicitation/create") throw usage("The question is not one for a person.");

@@ -39,7 +39,7 @@ async function checkServer(context: Context): Promise<Exit> {
   const { tools } = capabilities.tools === undefined ? { tools: [] } : await client.listTools();
   const reasons = why(modern, offered, generation);
   out.document({ server: { name, version }, protocol, tasks: generation, tools: tools.length, reasons });
-  out.print(`server    ${oneLine(`${name} ${version}`)}, ${tools.length} tools`);
+  out.print(`server    ${oneLine(`${name} ${version}`)}, ${tools.length} ${tools.length === 1 ? "tool" : "tools"}`);
   out.print(`protocol  ${oneLine(protocol)}`);
   out.print(`tasks     ${generation === "none" ? "none" : `of ${generation}`}`);
   for (const reason of reasons) out.print(`- ${reason}`);
