@@ -19,8 +19,13 @@ const colours: Readonly<Record<string, string>> = {
 const marks: Readonly<Record<string, string>> = { completed: "✓", failed: "✗", cancelled: "–" };
 const barWidth = 12;
 
-/** The share that a status message tells: "3/10", "3 of 10", "30 %". Tasks have no other progress on the wire. */
-export function progressIn(message: string): number | undefined {
+/** How much is done: by the task's numbers, or else by its message ("3/10", "3 of 10", "30 %"). */
+function share({ progress, statusMessage = "" }: TaskSnapshot): number | undefined {
+  if (progress?.total === undefined || progress.total <= 0) return shareIn(statusMessage);
+  return Math.min(1, Math.max(0, progress.progress / progress.total));
+}
+
+function shareIn(message: string): number | undefined {
   const [, percent] = /(?:^|[\s(])(\d{1,3}(?:\.\d+)?) ?%/.exec(message) ?? [];
   if (percent !== undefined) return Math.min(1, Number(percent) / 100);
   const [, part, whole] = /(?:^|[\s([])(\d+) ?(?:\/|of) ?(\d+)(?![\d/.])/.exec(message) ?? [];
@@ -42,14 +47,14 @@ export function createView(out: Output, label: string, startedAt: number): View 
   function line(mark: string): string {
     const { taskId, status, statusMessage = "" } = latest ?? { taskId: "", status: "calling" };
     const word = wordFor(status);
-    const share = latest === undefined || isTerminal(latest.status) ? undefined : progressIn(statusMessage);
+    const done = latest === undefined || isTerminal(latest.status) ? undefined : share(latest);
     const parts = [
       mark,
       idFor(taskId),
       oneLine(label),
       word,
       oneLine(statusMessage),
-      share === undefined ? "" : bar(share),
+      done === undefined ? "" : bar(done),
     ];
     const time = out.isTerminal ? elapsed(Date.now() - startedAt) : "";
     return [...parts, time].filter((part) => part !== "").join("  ");

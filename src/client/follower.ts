@@ -3,6 +3,7 @@ import type { Clock } from "../clock.ts";
 import { TaskError, asTaskError } from "../errors.ts";
 import type { InputResponse } from "../protocol/input.ts";
 import { isTerminal } from "../protocol/status.ts";
+import { type Progress, readProgress } from "../protocol/progress.ts";
 import type { DetailedTask, WireTask } from "../protocol/wire.ts";
 import { Answers } from "./answers.ts";
 import { askedToWait, isPassing, taskError } from "./failures.ts";
@@ -16,7 +17,15 @@ import { type Report, readResult } from "./replies.ts";
 export type TaskSnapshot = DetailedTask & {
   /** Keys of outstanding requests that no handler of this client answers: the task waits for somebody else. */
   readonly unhandledInput: readonly string[];
+  /** How far it has come, where its server says so in numbers (`task.report` of this package). */
+  readonly progress?: Progress;
 };
+
+/** A task as it was reported, and who nobody here answers. */
+export function snapshotOf({ _meta, ...task }: DetailedTask, unhandledInput: readonly string[]): TaskSnapshot {
+  const progress = readProgress(_meta);
+  return { ...task, ...(progress === undefined ? {} : { progress }), unhandledInput };
+}
 
 /** How the following of a task ended. */
 export interface Ended {
@@ -198,7 +207,7 @@ export class Follower implements Watched {
   }
 
   #publish(task: DetailedTask): void {
-    const snapshot: TaskSnapshot = { ...task, unhandledInput: this.#answers?.unhandled ?? [] };
+    const snapshot = snapshotOf(task, this.#answers?.unhandled ?? []);
     // The interval is about polling, not about the task.
     const { pollIntervalMs: _, ...shown } = snapshot;
     const fingerprint = JSON.stringify(shown);

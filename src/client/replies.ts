@@ -98,7 +98,13 @@ export function readReport(value: unknown, taskId: string): Report {
     throw invalid({ taskId }, "The task waits for input, but asks for none.");
   }
   const pollHint = hintOf(value);
-  const task = { ...parsed.data, ...withHint(pollHint), ...(isObject(inputRequests) ? { inputRequests } : {}) };
+  const { _meta } = rest;
+  const task = {
+    ...parsed.data,
+    ...withHint(pollHint),
+    ...(isObject(inputRequests) ? { inputRequests } : {}),
+    ...(isObject(_meta) ? { _meta } : {}),
+  };
   return { task: task as DetailedTask, pollHint };
 }
 

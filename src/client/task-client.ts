@@ -13,7 +13,7 @@ import { type CallHost, type ToolCall, placeCall } from "./call.ts";
 import { Connection, type Notification } from "./connection.ts";
 import { declare } from "./declare.ts";
 import { isPassing, taskError, visibleTask } from "./failures.ts";
-import { Follower, type FollowerHost, type Seed, type TaskSnapshot } from "./follower.ts";
+import { Follower, type FollowerHost, type Seed, snapshotOf, type TaskSnapshot } from "./follower.ts";
 import { patientFetch } from "./http.ts";
 import { type InputHandlers, askerFor, capabilitiesOf } from "./input.ts";
 import { type CallRecord, Ledger } from "./ledger.ts";
@@ -221,7 +221,10 @@ export class TaskClient {
     );
     const requests = task.status === "input_required" ? Object.entries<InputRequest>(task.inputRequests) : [];
     const unhandled = requests.filter(([, request]) => askerFor(this.#host.input, request) === undefined);
-    return { ...task, unhandledInput: unhandled.map(([key]) => key) };
+    return snapshotOf(
+      task,
+      unhandled.map(([key]) => key),
+    );
   }
 
   /** Answers one question of a task, whether or not anybody follows it. Throws as {@link TaskClient.get}. */

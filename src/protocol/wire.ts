@@ -1,5 +1,6 @@
 import type { RpcError } from "../errors.ts";
 import type { InputRequests } from "./input.ts";
+import { progressKey, type Progress } from "./progress.ts";
 import { isTerminal, type TaskStatus } from "./status.ts";
 
 /** The fields that every task has on the wire (Tasks extension, "Tasks"). Times are ISO 8601, lengths milliseconds. */
@@ -14,8 +15,7 @@ export interface WireTask {
 }
 
 /** A task with what its status carries: the answer to `tasks/get`, less `resultType`, and each notification. */
-export type DetailedTask = WireTask &
-  (
+export type DetailedTask = WireTask & { readonly _meta?: Readonly<Record<string, unknown>> } & (
     | { status: "working" | "cancelled" }
     | { status: "input_required"; inputRequests: InputRequests }
     | { status: "completed"; result: Record<string, unknown> }
@@ -27,6 +27,7 @@ export interface TaskFacts {
   readonly id: string;
   readonly status: TaskStatus;
   readonly statusMessage: string | null;
+  readonly progress: Progress | null;
   readonly createdAt: number;
   readonly updatedAt: number;
   readonly turnedAt: number;
@@ -63,7 +64,8 @@ export function wireTask(task: TaskFacts, pollIntervalMs: number): WireTask {
 
 /** The task with the payload of its status (Tasks extension, "Task Polling" and "Task Status Notifications"). */
 export function detailedTask(task: TaskFacts, pollIntervalMs: number): DetailedTask {
-  const common = wireTask(task, pollIntervalMs);
+  const about = task.progress === null ? {} : { _meta: { [progressKey]: task.progress } };
+  const common = { ...wireTask(task, pollIntervalMs), ...about };
   switch (task.status) {
     case "working":
     case "cancelled":

@@ -180,7 +180,7 @@ export function taskNotification(subscription: RequestId, task: DetailedTask) {
   return {
     jsonrpc: "2.0" as const,
     method: "notifications/tasks",
-    params: { ...task, _meta: { [SUBSCRIPTION_ID_META_KEY]: subscription } },
+    params: { ...task, _meta: { ...task._meta, [SUBSCRIPTION_ID_META_KEY]: subscription } },
   };
 }
 

@@ -1,5 +1,6 @@
 import type { ClientCapabilities } from "../protocol/capabilities.ts";
 import type { InputRequest, InputRequests, InputResponse } from "../protocol/input.ts";
+import type { Progress } from "../protocol/progress.ts";
 import type { TaskStatus } from "../protocol/status.ts";
 
 /** A task as every part of the system sees it. Instants are milliseconds since the epoch, by the store's clock. */
@@ -35,11 +36,7 @@ export interface Task {
   readonly error: string | null;
 }
 
-/** How far a task has come, in units of its author's choice. */
-export interface Progress {
-  readonly progress: number;
-  readonly total?: number;
-}
+export type { Progress } from "../protocol/progress.ts";
 
 /** What a new task is made of. Lengths are milliseconds; the store turns them into instants by its own clock. */
 export interface NewTask {
