@@ -5,6 +5,7 @@ import { defineConfig } from "vitest/config";
 const conditions = ["mcp-tasks-dev"];
 const common = { testTimeout: 30_000, hookTimeout: 30_000 };
 const interop = "test/interop";
+const postgres = "test/postgres";
 
 export default defineConfig({
   resolve: { conditions },
@@ -15,7 +16,22 @@ export default defineConfig({
     projects: [
       {
         extends: true,
-        test: { ...common, name: "default", include: ["test/**/*.test.ts"], exclude: [`${interop}/**`] },
+        test: {
+          ...common,
+          name: "default",
+          include: ["test/**/*.test.ts"],
+          exclude: [`${interop}/**`, `${postgres}/**`],
+        },
+      },
+      {
+        extends: true,
+        // One server for all of them, started only when one of them runs.
+        test: {
+          ...common,
+          name: "postgres",
+          include: [`${postgres}/**/*.test.ts`],
+          globalSetup: `${postgres}/setup.ts`,
+        },
       },
       {
         extends: true,

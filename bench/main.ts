@@ -1,11 +1,12 @@
 import { cpus } from "node:os";
 import { parseArgs } from "node:util";
 import type { Benchmark, Result } from "./benchmark.ts";
+import { queue } from "./queue.ts";
 import { resume } from "./resume.ts";
 import { waiting } from "./waiting.ts";
 
 /** `npm run bench [-- NAME…] [--json]`: runs benchmarks one after the other and prints what they found. */
-const benchmarks: Readonly<Record<string, Benchmark>> = { resume, waiting };
+const benchmarks: Readonly<Record<string, Benchmark>> = { queue, resume, waiting };
 
 const { values, positionals } = parseArgs({ allowPositionals: true, options: { json: { type: "boolean" } } });
 const unknown = positionals.filter((name) => !(name in benchmarks));

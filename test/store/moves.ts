@@ -182,7 +182,14 @@ export async function play(
     const atOnce = together === "in order" || ("race" in move && !creates);
     for (const group of atOnce ? [calls] : byTask(calls))
       got.push(...(await Promise.all(group.map((call, at) => run(stores[at % stores.length]!, call)))));
+    made.attempts.push(
+      ...got
+        .filter((value) => Array.isArray(value))
+        .flatMap((claims: Claim[]) => claims.map(({ taskId, epoch }) => ({ taskId, epoch }))),
+    );
     const after = await here.list({ limit: 100 });
+    const reads = readsOf(made);
+    const found = await Promise.all(reads.map((call) => run(there, call)));
     const followed = (order: readonly number[]) => {
       const next = follow(
         structuredClone(model),
@@ -190,7 +197,7 @@ export async function play(
         order.map((at) => got[at]),
       );
       assert.deepEqual(after, tasksOf(next));
-      return next;
+      return follow(next, reads, found);
     };
     const order = [...calls.keys()];
     try {
@@ -200,12 +207,6 @@ export async function play(
       if (!("race" in move)) throw mismatch;
       model = followed(order.toReversed());
     }
-    made.attempts.push(
-      ...got
-        .filter((value) => Array.isArray(value))
-        .flatMap((claims: Claim[]) => claims.map(({ taskId, epoch }) => ({ taskId, epoch }))),
-    );
-    await settle(there, model, made);
   }
 }
 
@@ -222,12 +223,11 @@ function byTask(calls: readonly Call[]): Call[][] {
   return groups;
 }
 
-/** Reads agree, too. */
-async function settle(store: TaskStore, model: Model, made: Made): Promise<void> {
-  const reads: Call[] = [
+/** Reads agree, too; and they show which of two came first, where the list doesn't. */
+function readsOf(made: Made): Call[] {
+  return [
     { verb: "nextDue", args: [] },
     ...made.tasks.slice(-2).map(({ id, owner }): Call => ({ verb: "get", args: [id, owner] })),
-    ...made.attempts.slice(-2).map((attempt): Call => ({ verb: "journal", args: [attempt] })),
+    ...made.attempts.slice(-3).map((attempt): Call => ({ verb: "journal", args: [attempt] })),
   ];
-  follow(model, reads, await Promise.all(reads.map((call) => run(store, call))));
 }

@@ -1,0 +1,123 @@
+import { createHash } from "node:crypto";
+import pg, { type Client, type ClientConfig, type Pool, type PoolConfig } from "pg";
+import { TaskError } from "../../errors.ts";
+import { isConflict, isLost, storeError } from "./failures.ts";
+
+/** The way to the database. */
+export interface Connections {
+  /** Runs one statement, which is a transaction of its own. Its rows have int8 as numbers. */
+  run<R>(text: string, values: readonly unknown[]): Promise<R[]>;
+  /** A connection apart from the pool, not yet connected, with a name for the server's list. */
+  open(name: string): Client;
+  close(): Promise<void>;
+}
+
+export interface ConnectionsOptions {
+  /** Connections at most; those of a pool that is given are its own affair. */
+  readonly connections: number;
+  /** How long a connection or an answer may take, in milliseconds; for a pool that is given, its own settings say. */
+  readonly timeoutMs: number;
+  /** Whether statements have names, so that the server plans each one once for a connection. */
+  readonly prepare: boolean;
+  /** What else `pg` is to know. */
+  readonly pg: PoolConfig;
+}
+
+/** So often a statement that met another one is tried again. */
+const tries = 5;
+
+const int8 = 20;
+const types: NonNullable<ClientConfig["types"]> = {
+  getTypeParser: (oid: number, format?: "text" | "binary") =>
+    oid === int8 ? Number : (pg.types.getTypeParser as (...args: unknown[]) => (value: string) => unknown)(oid, format),
+};
+
+/** Connects lazily. A pool that was given is left open. */
+export function createConnections(urlOrPool: string | Pool, options: ConnectionsOptions): Connections {
+  const { pool, config, own } = typeof urlOrPool === "string" ? ownPool(urlOrPool, options) : givenPool(urlOrPool);
+  const gate = createGate(config.max ?? 10);
+  const names = new Map<string, string>();
+
+  function nameOf(text: string): string {
+    const name = names.get(text) ?? `mcp-tasks ${createHash("sha256").update(text).digest("hex").slice(0, 32)}`;
+    names.set(text, name);
+    return name;
+  }
+
+  async function run<R>(text: string, values: readonly unknown[]): Promise<R[]> {
+    for (let attempt = 1; ; attempt++) {
+      try {
+        const statement = { ...(options.prepare ? { name: nameOf(text) } : {}), text, values: [...values], types };
+        const { rows } = await gate(() => pool.query(statement));
+        return rows as R[];
+      } catch (thrown) {
+        if (!isConflict(thrown) || attempt === tries) throw storeError(thrown);
+      }
+      await new Promise((resolve) => setTimeout(resolve, Math.random() * 10 * attempt));
+    }
+  }
+
+  return {
+    run,
+    open: (name) => new pg.Client({ ...config, application_name: name }),
+    async close() {
+      if (own) await pool.end();
+    },
+  };
+}
+
+function ownPool(url: string, { connections, timeoutMs, pg: more }: ConnectionsOptions) {
+  const config: PoolConfig = {
+    connectionString: url,
+    application_name: "mcp-tasks",
+    connectionTimeoutMillis: timeoutMs,
+    query_timeout: timeoutMs,
+    keepAlive: true,
+    ...more,
+    max: connections,
+    // An open store keeps no process alive.
+    allowExitOnIdle: true,
+  };
+  const pool = new pg.Pool(config);
+  // A connection that breaks while it is idle: the pool drops it, and the next verb takes another.
+  pool.on("error", () => {});
+  return { pool, config, own: true };
+}
+
+function givenPool(pool: Pool) {
+  // pg hides the password from enumeration, and so from a spread.
+  const { options } = pool as Pool & { readonly options: PoolConfig };
+  const config: PoolConfig = { ...options, ...(options.password === undefined ? {} : { password: options.password }) };
+  return { pool, config, own: false };
+}
+
+/**
+ * So many actions at once; the rest waits here and not in the pool, whose time limit is for connecting. When the server
+ * turns out to be away, all that wait hear of it at once, instead of one after the other running into the same limit.
+ */
+function createGate(most: number): <T>(action: () => Promise<T>) => Promise<T> {
+  const waiting: { readonly enter: () => void; readonly refuse: (reason: unknown) => void }[] = [];
+  let inside = 0;
+  return async (action) => {
+    if (inside >= most) await new Promise<void>((enter, refuse) => waiting.push({ enter, refuse }));
+    else inside += 1;
+    try {
+      return await action();
+    } catch (thrown) {
+      if (isLost(thrown)) for (const { refuse } of waiting.splice(0)) refuse(thrown);
+      throw thrown;
+    } finally {
+      // Whoever waits takes this place.
+      const next = waiting.shift();
+      if (next === undefined) inside -= 1;
+      else next.enter();
+    }
+  };
+}
+
+/** A schema's name as SQL has it. Throws `MISUSE` for what is no name. */
+export function quoteName(name: string): string {
+  if (name === "" || name.includes("\0") || Buffer.byteLength(name) > 63 || /^pg_/i.test(name))
+    throw new TaskError("MISUSE", { detail: "The name of the schema is none that Postgres takes." });
+  return pg.escapeIdentifier(name);
+}

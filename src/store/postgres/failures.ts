@@ -1,0 +1,36 @@
+import { asTaskError, TaskError } from "../../errors.ts";
+
+/** SQLSTATE classes and codes that say: the server is away, going, or out of something. */
+const unavailable = /^(08|53|57|58|XX|25006|3D000|28)/;
+
+/** Two transactions were in each other's way, and another try may succeed. */
+const conflicts = ["40001", "40P01", "55P03"];
+
+/** Something of ours is missing, or we may not use it. */
+const unreadable = /^(42501|42P01|42883|3F000|42703)/;
+
+/** The SQLSTATE of an error that the server reported; undefined for one of the way there. */
+function stateOf(thrown: unknown): string | undefined {
+  const { code, severity } = thrown as { code?: unknown; severity?: unknown };
+  return typeof code === "string" && typeof severity === "string" ? code : undefined;
+}
+
+export function isConflict(thrown: unknown): boolean {
+  return conflicts.includes(stateOf(thrown) ?? "");
+}
+
+/** Whether the server was not there to answer: whoever waits for a connection waits in vain. */
+export function isLost(thrown: unknown): boolean {
+  if (thrown instanceof TaskError || thrown instanceof TypeError || thrown instanceof SyntaxError) return false;
+  const state = stateOf(thrown);
+  return state === undefined ? thrown instanceof Error : unavailable.test(state);
+}
+
+/** Whatever a statement threw, as the error that a verb throws. The driver's own one stays its cause. */
+export function storeError(thrown: unknown): TaskError {
+  if (thrown instanceof TaskError) return thrown;
+  if (isConflict(thrown)) return new TaskError("STORE_BUSY", { cause: thrown });
+  if (isLost(thrown)) return new TaskError("STORE_UNAVAILABLE", { cause: thrown });
+  if (unreadable.test(stateOf(thrown) ?? "")) return new TaskError("STORE_UNREADABLE", { cause: thrown });
+  return asTaskError(thrown);
+}

@@ -1,0 +1,315 @@
+import type { Pool, PoolConfig } from "pg";
+import type { Clock } from "../../clock.ts";
+import { TaskError } from "../../errors.ts";
+import { cleanMessage, failure, memoryMs } from "../rules.ts";
+import type {
+  Attempt,
+  Claim,
+  ClaimRequest,
+  NewTask,
+  Outcome,
+  Renewal,
+  StepRecord,
+  Swept,
+  Task,
+  TaskStore,
+} from "../store.ts";
+import { createConnections, quoteName } from "./connections.ts";
+import { storeError } from "./failures.ts";
+import { createHints } from "./hints.ts";
+import { createLines } from "./lines.ts";
+import { migrate } from "./migrations.ts";
+import {
+  decodeName,
+  encodeName,
+  toClaim,
+  toFound,
+  toJournal,
+  toTask,
+  type ClaimRow,
+  type FoundRow,
+  type JournalRow,
+  type TaskRow,
+} from "./rows.ts";
+import { createVerbs } from "./verbs.ts";
+
+/** How the store behaves beyond its database. Lengths are milliseconds. */
+export interface PostgresOptions {
+  /** The schema that holds everything. Default `mcp_tasks`. */
+  readonly schema?: string;
+  /** Connections of the pool at most, besides the one that listens. Default 10. */
+  readonly connections?: number;
+  /** How long a connection or an answer may take before a verb fails. Default 10 000. */
+  readonly timeoutMs?: number;
+  /** Whether statements are prepared, once for each connection. Default true; false behind a pooler that can't have that. */
+  readonly prepare?: boolean;
+  /** Whether to make and to update the schema. Default true; else the role needs no right to change it. */
+  readonly migrate?: boolean;
+  /**
+   * Where changes of other processes are heard of: a direct connection, by default one more to the same place. Behind a
+   * pooler that shares sessions give another URL, or false for polling alone.
+   */
+  readonly listen?: boolean | string;
+  /** How often to look for changes while none can be heard. Default 500. */
+  readonly pollMs?: number;
+  /** How often to look in spite of what is heard, for a notification can get lost. Default 2 000. */
+  readonly recheckMs?: number;
+  /** More settings for `pg`: TLS, keep-alive, `application_name` and so on. */
+  readonly pg?: PoolConfig;
+  /** What tells the time instead of the database. For tests: processes whose clocks differ must not use their own. */
+  readonly clock?: Clock;
+}
+
+/**
+ * A task store in a Postgres database, to be shared by any number of processes on any number of machines. Connects at
+ * its first verb, and makes its schema then. Verbs throw `STORE_UNAVAILABLE` while the database can't be reached,
+ * `STORE_UNREADABLE`, `STORE_NEWER`, `STORE_BUSY` or `STORE_CLOSED`. Closing finishes the verbs under way; a pool that
+ * was given stays open.
+ */
+export function postgres(urlOrPool: string | Pool, options: PostgresOptions = {}): TaskStore {
+  const { clock, timeoutMs = 10_000, listen = true, pollMs = 500, recheckMs = 2_000 } = options;
+  const name = options.schema ?? "mcp_tasks";
+  const schema = quoteName(name);
+  const { connections: most = 10, prepare: named = true, pg = {} } = options;
+  const settings = { connections: most, timeoutMs, prepare: named, pg };
+  const connections = createConnections(urlOrPool, settings);
+  const direct = typeof listen === "string" ? createConnections(listen, settings) : connections;
+  const hints = createHints({
+    channel: name,
+    open: listen === false ? null : () => direct.open("mcp-tasks listen"),
+    notify: (payload) => connections.run("SELECT pg_notify($1, $2)", [name, payload]),
+    pollMs,
+    recheckMs,
+  });
+  const inLine = createLines();
+  const verbs = createVerbs(schema);
+  const pending = new Set<Promise<unknown>>();
+  let prepared: Promise<void> | null = null;
+  let closing: Promise<void> | null = null;
+
+  async function prepare(): Promise<void> {
+    const client = connections.open("mcp-tasks migrate");
+    client.on("error", () => {});
+    try {
+      await client.connect();
+      await migrate(client, schema, options.migrate ?? true);
+    } catch (thrown) {
+      prepared = null;
+      throw storeError(thrown);
+    } finally {
+      void client.end().catch(() => {});
+    }
+  }
+
+  /** One statement on a prepared schema. */
+  async function run<R>(text: string, values: readonly unknown[]): Promise<R[]> {
+    await (prepared ??= prepare());
+    return await connections.run<R>(text, values);
+  }
+
+  /** One verb, with the instant that counts as now. */
+  const call = <R>(verb: keyof typeof verbs, ...values: unknown[]): Promise<R[]> =>
+    run(verbs[verb], [clock === undefined ? null : Math.trunc(clock.now()), ...values]);
+
+  /** Whatever is asked for before the store closes is carried out. */
+  async function open<T>(action: () => Promise<T>): Promise<T> {
+    if (closing !== null) throw new TaskError("STORE_CLOSED");
+    const running = action();
+    pending.add(running);
+    try {
+      return await running;
+    } finally {
+      pending.delete(running);
+    }
+  }
+
+  /** A verb of any replica that may change a task. */
+  const change = (id: string, verb: "answer" | "request_cancel", ...values: unknown[]) =>
+    open(() =>
+      inLine(id, async () => {
+        const found = toFound(await call<TaskRow>(verb, encodeName(id), ...values));
+        if (typeof found === "object") hints.changed([id]);
+        return found;
+      }),
+    );
+
+  /** A write of an attempt. `told`: it is of interest to others. */
+  const write = (attempt: Attempt, told: boolean, verb: AttemptVerb, ...values: unknown[]) =>
+    open(() =>
+      inLine(attempt.taskId, async () => {
+        const [row] = await call<Record<string, boolean>>(verb, encodeName(attempt.taskId), attempt.epoch, ...values);
+        const done = row?.[verb] === true;
+        if (done && told) hints.changed([attempt.taskId]);
+        return done;
+      }),
+    );
+
+  return {
+    create: (task, liveLimit) => open(() => inLine(task.id, () => create(task, liveLimit))),
+    get: (id, owner) =>
+      open(async () => {
+        const [row] = await call<FoundRow>("get", encodeName(id), encodeName(owner));
+        return row?.found === "here" ? toTask(row) : (row?.found ?? undefined);
+      }),
+    answer: (id, owner, responses, refused) =>
+      change(
+        id,
+        "answer",
+        encodeName(owner),
+        Object.keys(responses).map(encodeName),
+        Object.values(responses).map((response) => JSON.stringify(response)),
+        refused === null ? null : cleanMessage(refused),
+      ),
+    send: (id, key, value) =>
+      open(() =>
+        inLine(id, async () => {
+          const [row] = await call<{ send: boolean }>("send", encodeName(id), encodeName(key), value);
+          if (row?.send === true) hints.changed([id]);
+          return row?.send === true;
+        }),
+      ),
+    requestCancel: (id, owner, graceMs) => change(id, "request_cancel", encodeName(owner), graceMs),
+    watch: (listener) => hints.watch(listener),
+    sweep: () => open(sweep),
+    list: (filter) =>
+      open(async () => {
+        const given = [filter.status, filter.tool, filter.owner, filter.before];
+        const names = given.map((name) => (name === undefined ? null : encodeName(name)));
+        return (await call<TaskRow>("list", ...names, filter.limit)).map(toTask);
+      }),
+
+    claim: (request) => open(() => claim(request)),
+    nextDue: () =>
+      open(async () => {
+        const [row] = await call<{ next_due: number | null }>("next_due");
+        return row?.next_due ?? null;
+      }),
+    renew: (worker, attempts, leaseMs) => open(() => renew(worker, attempts, leaseMs)),
+    startStep: (attempt, key) => write(attempt, false, "start_step", encodeName(key)),
+    recordStep: (attempt, key, record) => write(attempt, false, "record_step", encodeName(key), ...stepValues(record)),
+    journal: ({ taskId, epoch }) =>
+      open(async () => {
+        const [row] = await call<JournalRow>("journal", encodeName(taskId), epoch);
+        return row === undefined ? null : toJournal(row);
+      }),
+    setStatus: (attempt, message, progress) =>
+      write(
+        attempt,
+        true,
+        "set_status",
+        message === null ? null : cleanMessage(message),
+        progress === null ? null : JSON.stringify(progress),
+      ),
+    park: (attempt, { inputs, events, timers }, hold) =>
+      write(
+        attempt,
+        true,
+        "park",
+        inputs.map(({ key }) => encodeName(key)),
+        inputs.map(({ request }) => JSON.stringify(request)),
+        events.map(encodeName),
+        timers.map(({ key }) => encodeName(key)),
+        timers.map(({ dueInMs }) => dueInMs),
+        hold,
+      ),
+    finish: (attempt, outcome) => write(attempt, true, "finish", ...outcomeValues(outcome)),
+    release: (attempt, { delayMs, spend }) => write(attempt, true, "release", delayMs, spend, failures),
+
+    [Symbol.asyncDispose]() {
+      closing ??= close();
+      return closing;
+    },
+  };
+
+  async function create(task: NewTask, liveLimit: number | null): Promise<Task> {
+    const [row] = await call<TaskRow>(
+      "create_task",
+      ...[task.id, task.owner, task.tool, task.version, task.queue].map(encodeName),
+      ...[task.priority, task.timeoutMs, task.keepMs, task.attempts, task.recovery, task.unwind],
+      ...[JSON.stringify(task.client), task.auth, task.answers, task.args, liveLimit],
+    );
+    if (row === undefined) throw new TaskError("TOO_MANY_TASKS");
+    hints.changed([task.id]);
+    return toTask(row);
+  }
+
+  async function claim({ worker, tools, queues, ownerLimit, count, leaseMs }: ClaimRequest): Promise<Claim[]> {
+    const rows = await call<ClaimRow>(
+      "claim",
+      tools.map(({ name: tool }) => encodeName(tool)),
+      tools.map(({ version }) => encodeName(version)),
+      tools.map(({ limit }) => limit),
+      ...[queues.map(encodeName), ownerLimit, count, encodeName(worker), leaseMs, batch, failures],
+    );
+    hints.changed((rows[0]?.changed ?? []).map(decodeName));
+    return rows.flatMap((row) => (row.id === null ? [] : toClaim({ ...row, id: row.id })));
+  }
+
+  async function renew(worker: string, attempts: readonly Attempt[], leaseMs: number): Promise<Renewal> {
+    const key = ({ taskId, epoch }: Attempt) => `${epoch} ${taskId}`;
+    const rows = await call<{ id: string; epoch: number; cancelRequested: boolean }>(
+      "renew",
+      encodeName(worker),
+      attempts.map(({ taskId }) => encodeName(taskId)),
+      attempts.map(({ epoch }) => epoch),
+      leaseMs,
+    );
+    const held = new Map(rows.map((row) => [key({ taskId: decodeName(row.id), epoch: row.epoch }), row]));
+    const named = attempts.map(({ taskId, epoch }) => ({ taskId, epoch }));
+    return {
+      lost: named.filter((attempt) => !held.has(key(attempt))),
+      cancelled: named.filter((attempt) => held.get(key(attempt))?.cancelRequested === true),
+    };
+  }
+
+  /** Two statements: what ends tasks waits for claims, what deletes them doesn't. */
+  async function sweep(): Promise<Swept> {
+    const [ended] = await call<{ changed: string[]; timed_out: number; cancelled: number; more: boolean }>(
+      "sweep",
+      batch,
+      failures,
+    );
+    hints.changed((ended?.changed ?? []).map(decodeName));
+    const [over] = await call<{ purged: string[]; more: boolean }>("purge", batch, memoryMs(0));
+    return {
+      timedOut: ended?.timed_out ?? 0,
+      cancelled: ended?.cancelled ?? 0,
+      purged: (over?.purged ?? []).map(decodeName),
+      more: ended?.more === true || over?.more === true,
+    };
+  }
+
+  async function close(): Promise<void> {
+    await Promise.allSettled(pending);
+    await hints.close();
+    await connections.close();
+    if (direct !== connections) await direct.close();
+  }
+}
+
+type AttemptVerb = "start_step" | "record_step" | "set_status" | "park" | "finish" | "release";
+
+/** A verb ends, requeues and deletes so many tasks at most: what is over waits for the next one. */
+const batch = 500;
+
+/** The ends that the store makes by itself, as `sql/postgres/0002_verbs.sql` takes them: it puts the number for NaN. */
+const failures = [failure("TIMED_OUT"), failure("INTERRUPTED"), failure("ATTEMPTS_EXHAUSTED", Number.NaN)].flatMap(
+  (outcome) => (outcome.status === "failed" ? [outcome.error, outcome.statusMessage] : []),
+);
+
+function stepValues(record: StepRecord): unknown[] {
+  switch (record.state) {
+    case "started":
+      return ["started", null, record.wakeAt];
+    case "done":
+      return ["done", record.value, null];
+    case "failed":
+      return ["failed", record.error, null];
+  }
+}
+
+function outcomeValues(outcome: Outcome): unknown[] {
+  const message = "statusMessage" in outcome && outcome.statusMessage !== null ? outcome.statusMessage : null;
+  const payload = outcome.status === "completed" ? outcome.result : outcome.status === "failed" ? outcome.error : null;
+  return [outcome.status, message === null ? null : cleanMessage(message), payload];
+}
