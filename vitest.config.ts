@@ -13,6 +13,8 @@ export default defineConfig({
   test: {
     // `npm run interop` passes without tests only for as long as nobody has begun with them.
     passWithNoTests: !existsSync(interop),
+    // Most tests wait for processes of their own; by default a machine of two cores would run one file at a time.
+    maxWorkers: 3,
     projects: [
       {
         extends: true,

@@ -164,8 +164,9 @@ test.each(["a string", 41])(
     const compare = async (taskId: string, status: string): Promise<Fields> => {
       const frame = await stream.find((message) => shows(status)(message) && message.params?.taskId === taskId);
       const { _meta, ...task } = frame.params ?? {};
-      expect(_meta).toEqual({ "io.modelcontextprotocol/subscriptionId": id });
-      const { _meta: _, resultType: __, ...read } = (await client.get(taskId)).body.result ?? {};
+      const { _meta: told, resultType: _, ...read } = (await client.get(taskId)).body.result ?? {};
+      const { "io.modelcontextprotocol/serverInfo": __, ...about } = (told ?? {}) as Record<string, unknown>;
+      expect(_meta).toEqual({ ...about, "io.modelcontextprotocol/subscriptionId": id });
       expect(task).toEqual(read);
       return task;
     };
