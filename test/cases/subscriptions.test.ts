@@ -165,7 +165,7 @@ test.each(["a string", 41])(
       const frame = await stream.find((message) => shows(status)(message) && message.params?.taskId === taskId);
       const { _meta, ...task } = frame.params ?? {};
       const { _meta: told, resultType: _, ...read } = (await client.get(taskId)).body.result ?? {};
-      const { "io.modelcontextprotocol/serverInfo": __, ...about } = (told ?? {}) as Record<string, unknown>;
+      const { "io.modelcontextprotocol/serverInfo": __, ...about } = told ?? {};
       expect(_meta).toEqual({ ...about, "io.modelcontextprotocol/subscriptionId": id });
       expect(task).toEqual(read);
       return task;
