@@ -1,12 +1,11 @@
 import { createEngine, type Engine } from "../engine/engine.ts";
 import { TaskError } from "../errors.ts";
 import { isTerminal } from "../protocol/status.ts";
-import { sqlite } from "../store/sqlite/index.ts";
 import type { Task, TaskStore } from "../store/store.ts";
 import type { Context } from "./context.ts";
 import { usage } from "./exit.ts";
 import type { TaskSource } from "./source.ts";
-import { databaseFile } from "./target.ts";
+import { openStore } from "./store.ts";
 import { findId, oneLine } from "./text.ts";
 
 /** A server's own database: an operator sees the tasks of every owner. */
@@ -17,8 +16,8 @@ export interface Database extends TaskSource {
 const page = 500;
 
 /** Opens the database that `--db` names. */
-export function openDatabase({ options, line }: Context, how: { mustExist: boolean }): Database {
-  const store = sqlite(databaseFile(options, how.mustExist));
+export async function openDatabase({ options, line }: Context, how: { mustExist: boolean }): Promise<Database> {
+  const store = await openStore(options, how.mustExist);
   const engine = createEngine({ store });
   const owners = new Map<string, string>();
 

@@ -9,5 +9,5 @@ export async function openSource(context: Context): Promise<TaskSource> {
   const { db, url, stdio, server } = context.options;
   if (db === undefined) return await openRemote(context, { listen: false, asks: false });
   if ([url, stdio, server].some((way) => way !== undefined)) throw usage("--db stands in place of a server.");
-  return openDatabase(context, { mustExist: true });
+  return await openDatabase(context, { mustExist: true });
 }

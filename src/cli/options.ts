@@ -38,7 +38,11 @@ export function withTarget(command: Command, kinds: { readonly remote?: boolean;
   }
   const instead = kinds.remote === true ? ", in place of the server" : "";
   if (kinds.db === true)
-    option("--db <file>", `a server's own task database${instead}`, instead === "" ? undefined : given);
+    option(
+      "--db <file>",
+      `a server's own task database: a file, or postgres://…${instead}`,
+      instead === "" ? undefined : given,
+    );
   option("--json", "one JSON document on stdout, errors as one JSON line on stderr");
   return command;
 }

@@ -52,17 +52,18 @@ export function remoteTarget(options: CommonOptions): RemoteTarget {
   return found;
 }
 
-/** The database that `--db` names. */
+/** The SQLite file that `--db` names. */
 export function databaseFile({ db = "" }: CommonOptions, mustExist: boolean): string {
-  if (/^postgres(ql)?:/.test(db))
-    throw usage("--db: Postgres is not in this version. Give the file of a SQLite store.");
-  if (db === "" || db.includes("://")) throw usage("--db takes the file of a SQLite store.");
+  if (db === "" || db.includes("://")) throw usage("--db takes the file of a SQLite store, or a postgres:// address.");
   if (mustExist && !existsSync(db))
     throw new CliError(exits.unreachable, "STORE_UNREADABLE", "--db: there is no such file.", {
       next: `ls -l ${shellWord(path.dirname(db))}`,
     });
   return db;
 }
+
+/** A command to type again shows no password: `PGPASSWORD` can hold it. */
+const withoutPassword = (db: string) => db.replace(/^(postgres(?:ql)?:\/\/[^:/@]*):[^@/]*@/, "$1@");
 
 /** What tells this server from others in the log. Of what may be secret, a query and arguments, it holds a digest. */
 export function addressOf(target: RemoteTarget): string {
@@ -82,7 +83,7 @@ export function targetWords({ url, header, stdio, server, config, db, state }: C
     ...(header ?? []).flatMap((line) => ["--header", `${name(line)}: …`]),
     ...(server === undefined ? [] : ["--server", server]),
     ...(config === undefined ? [] : ["--config", config]),
-    ...(db === undefined ? [] : ["--db", db]),
+    ...(db === undefined ? [] : ["--db", withoutPassword(db)]),
     ...(state === undefined ? [] : ["--state", state]),
     ...(stdio === undefined ? [] : ["--stdio", ...stdio]),
   ];

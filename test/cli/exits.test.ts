@@ -77,7 +77,7 @@ describe("2 usage", () => {
     ["arguments that are no object", ["call", "x", "--args-json", "[]", "--url", "http://127.0.0.1:9/"]],
     ["a file that isn't there", ["call", "x", "--args-json", "@/nowhere", "--url", "http://127.0.0.1:9/"]],
     ["a duration that is none", ["call", "x", "--wait", "soon", "--url", "http://127.0.0.1:9/"]],
-    ["Postgres", ["ls", "--db", "postgres://localhost/tasks"]],
+    ["a database that is neither", ["ls", "--db", "mysql://localhost/tasks"]],
     ["a database without its file", ["purge"]],
   ])("for %s, with the help to read", async (_, args) => {
     const { code, stdout, stderr } = await run(args);

@@ -7,6 +7,7 @@ import { openDatabase } from "../database.ts";
 import { type Exit, exits } from "../exit.ts";
 import { type CommonOptions, examples, withTarget } from "../options.ts";
 import { openRemote } from "../remote.ts";
+import { isPostgres } from "../store.ts";
 import { databaseFile } from "../target.ts";
 import { oneLine } from "../text.ts";
 
@@ -66,11 +67,11 @@ function why(modern: boolean, offered: boolean, generation: string): string[] {
 
 async function checkDatabase(context: Context): Promise<Exit> {
   const { out, options } = context;
-  const file = databaseFile(options, true);
-  const problems = file === "" ? [] : [...damage(file)];
+  const file = isPostgres(options) ? null : databaseFile(options, true);
+  const problems = file === null ? [] : damage(file);
   const counts: Record<string, number> = {};
   if (problems.length === 0) {
-    await using database = openDatabase(context, { mustExist: true });
+    await using database = await openDatabase(context, { mustExist: true });
     for (let before: string | undefined, more = true; more;) {
       const tasks = await database.store.list({ limit: 500, ...(before === undefined ? {} : { before }) });
       for (const { status } of tasks) counts[status] = (counts[status] ?? 0) + 1;
@@ -78,7 +79,8 @@ async function checkDatabase(context: Context): Promise<Exit> {
       more = tasks.length === 500;
     }
   }
-  if ((statSync(file).mode & 0o077) !== 0) problems.push("Others than its owner can read the file: chmod 600 it.");
+  if (file !== null && (statSync(file).mode & 0o077) !== 0)
+    problems.push("Others than its owner can read the file: chmod 600 it.");
   out.document({ tasks: counts, problems });
   out.print(
     `tasks     ${
@@ -87,7 +89,11 @@ async function checkDatabase(context: Context): Promise<Exit> {
         .join(", ") || "none"
     }`,
   );
-  out.print(problems.length === 0 ? "file      sound" : problems.map((problem) => `problem   ${problem}`).join("\n"));
+  out.print(
+    problems.length === 0
+      ? `${file === null ? "database" : "file    "}  sound`
+      : problems.map((problem) => `problem   ${problem}`).join("\n"),
+  );
   return problems.length === 0 ? exits.done : exits.unexpected;
 }
 

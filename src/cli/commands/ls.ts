@@ -66,7 +66,7 @@ async function ours(options: ListOptions): Promise<Ours[]> {
 }
 
 async function stored(context: Context, { status, limit }: ListOptions): Promise<Stored[]> {
-  await using database = openDatabase(context, { mustExist: true });
+  await using database = await openDatabase(context, { mustExist: true });
   const tasks = await database.store.list({ limit, ...(status === undefined ? {} : { status }) });
   return tasks.map(({ id, status, tool, createdAt, owner }) => {
     return { taskId: id, status, tool, startedAt: new Date(createdAt).toISOString(), owner };

@@ -15,7 +15,7 @@ export function addPurge(program: Command, run: Run): void {
   command.action((options: CommonOptions) =>
     run(options, async (context) => {
       if (options.db === undefined) throw usage("Give the database by --db.", "mcp-tasks purge --db FILE");
-      await using database = openDatabase(context, { mustExist: true });
+      await using database = await openDatabase(context, { mustExist: true });
       const total = { purged: 0, timedOut: 0, cancelled: 0 };
       for (let more = true; more;) {
         const swept = await database.store.sweep();

@@ -1,13 +1,12 @@
 import path from "node:path";
 import { pathToFileURL } from "node:url";
 import type { Command } from "commander";
-import { sqlite } from "../../store/sqlite/index.ts";
 import { createTasks } from "../../tasks.ts";
 import type { TaskTool } from "../../tool.ts";
 import type { Run } from "../context.ts";
 import { CliError, exits, usage } from "../exit.ts";
 import { type CommonOptions, count, examples, withTarget } from "../options.ts";
-import { databaseFile } from "../target.ts";
+import { openStore } from "../store.ts";
 
 interface WorkerOptions extends CommonOptions {
   readonly tools: string;
@@ -23,16 +22,15 @@ export function addWorker(program: Command, run: Run): void {
     .option("--concurrency <number>", "handlers that run at once (default: 10)", count);
   examples(withTarget(command, { db: true }), [
     "mcp-tasks worker --tools ./tools.ts --db tasks.db",
-    "mcp-tasks worker --tools ./dist/tools.js --concurrency 4 --db /var/lib/deployer/tasks.db",
+    "mcp-tasks worker --tools ./dist/tools.js --concurrency 4 --db postgres://db.internal/app",
   ]);
   command.action((options: WorkerOptions) =>
     run(options, async (context) => {
       const { out, interrupts } = context;
       if (options.db === undefined)
         throw usage("Give the database by --db.", "mcp-tasks worker --tools FILE --db FILE");
-      const file = databaseFile(options, false);
       const tools = await toolsOf(options.tools);
-      await using store = sqlite(file);
+      await using store = await openStore(options, false);
       await using tasks = createTasks({
         store,
         tools,
