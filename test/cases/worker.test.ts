@@ -10,7 +10,7 @@ import { folder, journal, program, until, type Program } from "./setup.ts";
  *
  * | Not here | Why                                                                                                |
  * | -------- | -------------------------------------------------------------------------------------------------- |
- * | BL-56    | Clocks of several hosts: a SQLite file belongs to one host, whose processes share one clock.       |
+ * | BL-56    | A SQLite file belongs to one host with one clock; several hosts: test/postgres/clocks.test.ts.      |
  * | BL-60    | Sizes are a matter of the store: see store.test.ts.                                                |
  */
 
