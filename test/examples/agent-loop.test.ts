@@ -88,9 +88,14 @@ test("on a terminal it asks for each field until it fits, one question at a time
     host = run("host.ts", ["--url", url, "--state", path.join(folder, "host")]);
     // One line for each prompt; what doesn't fit is asked again.
     const replies: Record<string, string[]> = { seat: ["floor", "aisle"], breakfast: ["none"], seats: ["many", "4"] };
+    let shown = "";
+    let answered = 0;
     host.stdout!.on("data", (chunk) => {
-      const field = /(\w+)[^:\n]*, or nothing for later: $/.exec(String(chunk))?.[1] ?? "";
-      if (replies[field] !== undefined) host?.stdin!.write(`${replies[field].shift() ?? ""}\n`);
+      // A prompt may come in pieces, or have other lines behind it.
+      shown += String(chunk);
+      const prompts = [...shown.matchAll(/(\w+)[^:\n]*, or nothing for later: /g)];
+      for (const [, field = ""] of prompts.slice(answered)) host?.stdin!.write(`${replies[field]?.shift() ?? ""}\n`);
+      answered = prompts.length;
     });
     await once(host, "close");
     expect(host.lines.at(-1)).toBe("All done: 0 steps left");
