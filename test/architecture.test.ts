@@ -12,11 +12,12 @@ const parts: Record<string, { parts: string[]; packages: string[] }> = {
   clock: { parts: ["errors"], packages: [] },
   protocol: { parts: ["errors", "clock"], packages: ["zod", "node:crypto", `${sdk}/server`, `${sdk}/ext-tasks`] },
   blobs: { parts: [], packages: ["node:*"] },
+  liveness: { parts: [], packages: ["node:*"] },
   tool: { parts: everyone, packages: ["zod", `${sdk}/server`] },
   "store/store": { parts: everyone, packages: [] },
   "store/rules": { parts: [...everyone, "store/store"], packages: [] },
   "store/contract": { parts: [...everyone, "store/store"], packages: ["node:*", "fast-check"] },
-  "store/sqlite": { parts: [...everyone, "store/store", "store/rules"], packages: ["node:*"] },
+  "store/sqlite": { parts: [...everyone, "store/store", "store/rules", "liveness"], packages: ["node:*"] },
   "store/postgres": { parts: [...everyone, "store/store", "store/rules"], packages: ["node:*", "pg", "pg-boss"] },
   engine: { parts: [...everyone, "store/store"], packages: ["node:*"] },
   worker: {
@@ -27,7 +28,7 @@ const parts: Record<string, { parts: string[]; packages: string[] }> = {
     parts: [...everyone, "store/store", "blobs", "engine", "tool"],
     packages: ["node:*", "zod", `${sdk}/server`, `${sdk}/ext-tasks`, "hono", "@hono/node-server"],
   },
-  client: { parts: everyone, packages: ["node:*", "zod", `${sdk}/client`, `${sdk}/ext-tasks`] },
+  client: { parts: [...everyone, "liveness"], packages: ["node:*", "zod", `${sdk}/client`, `${sdk}/ext-tasks`] },
   tasks: {
     parts: [...everyone, "store/store", "blobs", "engine", "tool", "server", "worker"],
     packages: [`${sdk}/server`],
@@ -42,7 +43,7 @@ const parts: Record<string, { parts: string[]; packages: string[] }> = {
 
 /** Which files may take something of the process: the cli, a store or log asking who lives, and who serves its streams. */
 const processImports: Record<string, string[]> = {
-  "node:process": ["cli/", "store/sqlite/holders.ts", "server/stdio.ts", "client/holder.ts"],
+  "node:process": ["cli/", "liveness.ts", "server/stdio.ts"],
   "node:console": ["cli/"],
 };
 
@@ -106,7 +107,7 @@ test("the check lets names pass that only look like the process", () => {
 
 test("the check takes an imported process for an import, which a store may have", () => {
   const text = 'import process from "node:process"; process.kill(1, 0);';
-  expect(violations(new Map([["store/sqlite/holders.ts", text]]))).toEqual([]);
+  expect(violations(new Map([["liveness.ts", text]]))).toEqual([]);
   expect(violations(new Map([["worker/a.ts", text]]))).toEqual(["worker/a.ts: worker must not import node:process"]);
 });
 

@@ -2,7 +2,7 @@ import { chmod, mkdir, open, readFile, readdir, rename, rm, stat } from "node:fs
 import { homedir } from "node:os";
 import path from "node:path";
 import { TaskError } from "../errors.ts";
-import { mayLive, thisProcess } from "./holder.ts";
+import { mayLive, thisProcess } from "../liveness.ts";
 import { takeLock } from "./lock.ts";
 import type { TaskLog } from "./log.ts";
 import { type LogRecord, readLines, writeLine } from "./record-line.ts";

@@ -1,6 +1,6 @@
 import { linkSync, readFileSync, readdirSync, rmSync, truncateSync, writeFileSync } from "node:fs";
 import path from "node:path";
-import { mayLive, thisProcess } from "./holder.ts";
+import { mayLive, thisProcess } from "../liveness.ts";
 
 const pattern = /^lock\.(\d+)$/;
 

@@ -4,12 +4,12 @@ import process from "node:process";
 
 /** Names this process on this machine, so that another one can tell whether it still lives. */
 export function thisProcess(): string {
-  return JSON.stringify([host, process.pid, startOf(process.pid)]);
+  return JSON.stringify({ host, pid: process.pid, start: startOf(process.pid) });
 }
 
 /** Whether the process of this name may be alive. False only for one of this machine that is certainly gone. */
 export function mayLive(name: string): boolean {
-  const [itsHost, pid, start] = parse(name);
+  const { host: itsHost, pid, start } = parse(name);
   if (typeof pid !== "number") return false;
   if (itsHost !== host) return true;
   try {
@@ -21,11 +21,11 @@ export function mayLive(name: string): boolean {
   return start === null || start === startOf(pid);
 }
 
-function parse(name: string): unknown[] {
+function parse(name: string): Readonly<Record<string, unknown>> {
   try {
-    return JSON.parse(name) as unknown[];
+    return Object(JSON.parse(name)) as Record<string, unknown>;
   } catch {
-    return [];
+    return {};
   }
 }
 
