@@ -1,8 +1,8 @@
 import { z } from "zod";
 import type { Engine } from "../src/engine/engine.ts";
 import { taskTool } from "../src/tool.ts";
-import { median, quantile, round, type Benchmark } from "./benchmark.ts";
-import { embedded } from "./engine.ts";
+import { atMost, below, median, quantile, round, type Benchmark } from "./benchmark.ts";
+import { embedded } from "./embedded.ts";
 
 const rounds = 5;
 const answersPerRound = 20;
@@ -24,8 +24,8 @@ export const resume: Benchmark = async () => {
   return {
     rows,
     aims: [
-      { aim: "answer to running code with 100 steps, median under 10 ms", value: `${hundred} ms`, met: hundred < 10 },
-      { aim: "answer to running code without steps, median at most 5 ms", value: `${none} ms`, met: none <= 5 },
+      below("answer to running code with 100 steps, median ms", 10, hundred),
+      atMost("answer to running code without steps, median ms", 5, none),
     ],
   };
 };

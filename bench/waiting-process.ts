@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { taskTool } from "../src/tool.ts";
-import { embedded, reopened } from "./engine.ts";
+import { embedded, reopened } from "./embedded.ts";
 
 /** Parks so many tasks through a real worker, then says what that did to this process. */
 const parked = Number(process.argv[2]);
