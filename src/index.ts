@@ -1,3 +1,12 @@
+export {
+  channels,
+  type AttemptEnd,
+  type AttemptEnded,
+  type AttemptStarted,
+  type MethodAnswered,
+  type TaskCreated,
+  type WriteRefused,
+} from "./channels.ts";
 export type { Clock, Duration } from "./clock.ts";
 export { codes, TaskError, type RpcError, type TaskErrorCode } from "./errors.ts";
 export type { ServeOptions, TaskHandler } from "./server/http.ts";

@@ -11,6 +11,7 @@ const parts: Record<string, { parts: string[]; packages: string[] }> = {
   errors: { parts: [], packages: [] },
   clock: { parts: ["errors"], packages: [] },
   protocol: { parts: ["errors", "clock"], packages: ["zod", "node:crypto", `${sdk}/server`, `${sdk}/ext-tasks`] },
+  channels: { parts: ["protocol"], packages: ["node:diagnostics_channel"] },
   blobs: { parts: [], packages: ["node:*"] },
   liveness: { parts: [], packages: ["node:*"] },
   tool: { parts: everyone, packages: ["zod", `${sdk}/server`] },
@@ -19,13 +20,13 @@ const parts: Record<string, { parts: string[]; packages: string[] }> = {
   "store/contract": { parts: [...everyone, "store/store"], packages: ["node:*", "fast-check"] },
   "store/sqlite": { parts: [...everyone, "store/store", "store/rules", "liveness"], packages: ["node:*"] },
   "store/postgres": { parts: [...everyone, "store/store", "store/rules"], packages: ["node:*", "pg", "pg-boss"] },
-  engine: { parts: [...everyone, "store/store"], packages: ["node:*"] },
+  engine: { parts: [...everyone, "channels", "store/store"], packages: ["node:*"] },
   worker: {
-    parts: [...everyone, "store/store", "blobs", "engine", "tool"],
+    parts: [...everyone, "channels", "store/store", "blobs", "engine", "tool"],
     packages: ["node:*", "zod", `${sdk}/server`, `${sdk}/ext-tasks`],
   },
   server: {
-    parts: [...everyone, "store/store", "blobs", "engine", "tool"],
+    parts: [...everyone, "channels", "store/store", "blobs", "engine", "tool"],
     packages: ["node:*", "zod", `${sdk}/server`, `${sdk}/ext-tasks`, "hono", "@hono/node-server"],
   },
   client: { parts: [...everyone, "liveness"], packages: ["node:*", "zod", `${sdk}/client`, `${sdk}/ext-tasks`] },
@@ -33,7 +34,11 @@ const parts: Record<string, { parts: string[]; packages: string[] }> = {
     parts: [...everyone, "store/store", "blobs", "engine", "tool", "server", "worker"],
     packages: [`${sdk}/server`],
   },
-  index: { parts: [...everyone, "store/store", "engine", "tool", "server", "worker", "tasks"], packages: [] },
+  otel: { parts: ["channels", "protocol", "store/store"], packages: ["node:*", "@opentelemetry/api"] },
+  index: {
+    parts: [...everyone, "channels", "store/store", "engine", "tool", "server", "worker", "tasks"],
+    packages: [],
+  },
   testing: {
     parts: [...everyone, "store/store", "store/contract", "store/sqlite", "engine", "tool", "worker", "tasks"],
     packages: ["node:*", "zod", `${sdk}/server`, `${sdk}/client`],

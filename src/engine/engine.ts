@@ -1,9 +1,11 @@
+import { channels } from "../channels.ts";
 import { systemClock, type Clock } from "../clock.ts";
 import { asTaskError, TaskError } from "../errors.ts";
 import { newTaskId, isTaskId } from "../protocol/ids.ts";
 import { unfit, type InputResponse } from "../protocol/input.ts";
 import { detailedTask, pollInterval, wireTask, type DetailedTask, type WireTask } from "../protocol/wire.ts";
 import type { Gone, NewTask, Task, TaskStore } from "../store/store.ts";
+import { tellingRefusals, type AttemptVerbs } from "./attempts.ts";
 import { createChanges } from "./changes.ts";
 
 /** What the engine is made of, and its policy. Lengths are milliseconds. */
@@ -24,12 +26,6 @@ export interface EngineOptions {
   /** Told of what fails in the background. */
   readonly onError?: (error: TaskError) => void;
 }
-
-/** The verbs of a worker: one store step each. */
-export type AttemptVerbs = Pick<
-  TaskStore,
-  "claim" | "nextDue" | "renew" | "startStep" | "recordStep" | "journal" | "setStatus" | "park" | "finish" | "release"
->;
 
 /**
  * What may happen to a task. The verbs that a client reaches take the owner: to anybody else the task doesn't exist
@@ -93,7 +89,14 @@ export function createEngine(options: EngineOptions): Engine {
   }
 
   return {
-    create: (task) => store.create({ ...task, id: newId() }, liveLimit),
+    async create(task) {
+      const created = await store.create({ ...task, id: newId() }, liveLimit);
+      if (channels.created.hasSubscribers) {
+        const { id: taskId, tool, version } = created;
+        channels.created.publish({ taskId, tool, version, queue: task.queue, trace: task.client.trace ?? null });
+      }
+      return created;
+    },
     read,
 
     async answer(id, owner, responses) {
@@ -126,7 +129,7 @@ export function createEngine(options: EngineOptions): Engine {
     handle: (task) => wireTask(task, poll(task)),
     describe: (task) => detailedTask(explained(task, clock.now()), poll(task)),
     expire: () => scheduleSweep(0),
-    attempts: store,
+    attempts: tellingRefusals(store),
 
     async [Symbol.asyncDispose]() {
       closed = true;

@@ -1,3 +1,4 @@
+import { channels } from "../channels.ts";
 import type { Engine } from "../engine/engine.ts";
 import { asTaskError, codes, TaskError, type RpcError } from "../errors.ts";
 import { tasksRequired, type ClientCapabilities } from "../protocol/capabilities.ts";
@@ -13,26 +14,26 @@ export interface Caller {
 export type Params = Readonly<Record<string, unknown>>;
 
 /** Answers `tasks/get` (Tasks extension, "Task Polling"). Changes nothing. */
-export async function getTask(engine: Engine, caller: Caller, params: Params): Promise<DetailedTask> {
+export const getTask = answering("tasks/get", async (engine, caller, params): Promise<DetailedTask> => {
   const id = taskIdFor(caller, params);
   return engine.describe(await engine.read(id, caller.owner));
-}
+});
 
 /** Answers `tasks/update` (Tasks extension, "Task Input"). What fits no open request is ignored. */
-export async function updateTask(engine: Engine, caller: Caller, params: Params): Promise<object> {
+export const updateTask = answering("tasks/update", async (engine, caller, params): Promise<object> => {
   const id = taskIdFor(caller, params);
   const { inputResponses } = params;
   if (typeof inputResponses !== "object" || inputResponses === null || Array.isArray(inputResponses))
     throw new TaskError("INVALID_PARAMS", { detail: "inputResponses is an object of answers by key." });
   await engine.answer(id, caller.owner, inputResponses as Params);
   return {};
-}
+});
 
 /** Answers `tasks/cancel` (Tasks extension, "Task Cancellation"). A finished task stays as it is. */
-export async function cancelTask(engine: Engine, caller: Caller, params: Params): Promise<object> {
+export const cancelTask = answering("tasks/cancel", async (engine, caller, params): Promise<object> => {
   await engine.cancel(taskIdFor(caller, params), caller.owner);
   return {};
-}
+});
 
 /**
  * The task ids that a `subscriptions/listen` asks for, each once. Throws what the request is to be refused with: which
@@ -53,6 +54,23 @@ export function answerTo(thrown: unknown, onError: (error: TaskError) => void): 
   const error = asTaskError(thrown);
   if (error.rpc === codes.INTERNAL.rpc && error.code !== "SHUTTING_DOWN") onError(error);
   return error.toRpc();
+}
+
+/** A method that tells whoever listens how it was answered. */
+function answering<R>(method: string, answer: (engine: Engine, caller: Caller, params: Params) => Promise<R>) {
+  return async (engine: Engine, caller: Caller, params: Params): Promise<R> => {
+    if (!channels.answered.hasSubscribers) return answer(engine, caller, params);
+    const began = performance.now();
+    const tell = (error: string | null) => channels.answered.publish({ method, error, ms: performance.now() - began });
+    try {
+      const result = await answer(engine, caller, params);
+      tell(null);
+      return result;
+    } catch (thrown) {
+      tell(asTaskError(thrown).code);
+      throw thrown;
+    }
+  };
 }
 
 /** The gate comes before the id, so that who may not ask learns nothing about ids. */

@@ -3,6 +3,7 @@ import type { Engine } from "../engine/engine.ts";
 import { codes, TaskError, type RpcError, type TaskErrorCode } from "../errors.ts";
 import { tasksRequired } from "../protocol/capabilities.ts";
 import { isWritable, missingFor, type InputRequests } from "../protocol/input.ts";
+import type { TraceContext } from "../protocol/trace.ts";
 import type { WireTask } from "../protocol/wire.ts";
 import type { Task } from "../store/store.ts";
 import { newTaskOf, type TaskTool } from "../tool.ts";
@@ -28,6 +29,8 @@ export interface Call extends Caller {
   /** The arguments as the caller sent them: the worker parses them again. */
   readonly args: unknown;
   readonly auth: AuthInfo | undefined;
+  /** Of the request, where it carries any. */
+  readonly trace: TraceContext | null;
   /** Whether the protocol of this request knows results that ask for input. */
   readonly canAsk: boolean;
   readonly inputResponses: Readonly<Record<string, unknown>>;
@@ -82,7 +85,7 @@ function create({ engine, keepAuth }: ReplyParts, call: Call, answers: object, k
     owner: call.owner,
     args: JSON.stringify(call.args ?? {}),
     answers: JSON.stringify(answers),
-    client: call.client,
+    client: call.trace === null ? call.client : { ...call.client, trace: call.trace },
     auth: JSON.stringify(keepAuth(call.auth) ?? null),
   });
 }

@@ -14,6 +14,7 @@ import type { Blobs } from "../blobs.ts";
 import type { Engine } from "../engine/engine.ts";
 import { TaskError } from "../errors.ts";
 import { capabilitiesKey, noCapabilities, readCapabilities, tasksExtension } from "../protocol/capabilities.ts";
+import { readTrace } from "../protocol/trace.ts";
 import type { TaskTool } from "../tool.ts";
 import { questionsOf } from "./before.ts";
 import { answerTo, cancelTask, getTask, updateTask, type Caller, type Params } from "./methods.ts";
@@ -146,6 +147,7 @@ async function answerCall(
       tool,
       args: exchanges.params(id).arguments,
       auth: ctx.http?.authInfo,
+      trace: readTrace(exchanges.params(id)._meta),
       canAsk: modern,
       inputResponses,
       requestState: ctx.mcpReq.requestState(),

@@ -2,6 +2,7 @@ import type { ClientCapabilities } from "../protocol/capabilities.ts";
 import type { InputRequest, InputRequests, InputResponse } from "../protocol/input.ts";
 import type { Progress } from "../protocol/progress.ts";
 import type { TaskStatus } from "../protocol/status.ts";
+import type { TraceContext } from "../protocol/trace.ts";
 
 /** A task as every part of the system sees it. Instants are milliseconds since the epoch, by the store's clock. */
 export interface Task {
@@ -38,6 +39,11 @@ export interface Task {
 
 export type { Progress } from "../protocol/progress.ts";
 
+/** What is known of the call that started a task, besides its arguments. */
+export interface CallerFacts extends ClientCapabilities {
+  readonly trace?: TraceContext;
+}
+
 /** What a new task is made of. Lengths are milliseconds; the store turns them into instants by its own clock. */
 export interface NewTask {
   readonly id: string;
@@ -51,7 +57,7 @@ export interface NewTask {
   readonly args: string;
   /** JSON text of what was answered before the task existed. */
   readonly answers: string;
-  readonly client: ClientCapabilities;
+  readonly client: CallerFacts;
   /** JSON text of the parts of the caller's auth that the author keeps for the handler. */
   readonly auth: string;
   /** How long the task may take from creation to its end, or null. */
@@ -77,7 +83,7 @@ export interface Claim extends Attempt {
   readonly task: Task;
   readonly args: string;
   readonly answers: string;
-  readonly client: ClientCapabilities;
+  readonly client: CallerFacts;
   readonly auth: string;
   /** 1 for the first attempt since the task last made progress. */
   readonly attempt: number;
@@ -161,6 +167,26 @@ export interface Swept {
 /** A task that is no longer there, but was: its result was kept for as long as promised. */
 export type Gone = "expired";
 
+/** How many unfinished tasks there are, by tool and status. */
+export interface LiveCount {
+  readonly tool: string;
+  readonly status: TaskStatus;
+  readonly count: number;
+}
+
+/** The tasks in a queue that a worker could take now, and how long the oldest of them could have been, in milliseconds. */
+export interface QueueCount {
+  readonly queue: string;
+  readonly count: number;
+  readonly oldestMs: number;
+}
+
+/** What a store holds that isn't finished, for whoever watches over it. */
+export interface Census {
+  readonly live: readonly LiveCount[];
+  readonly queues: readonly QueueCount[];
+}
+
 /** What an operator's list shows. */
 export interface ListFilter {
   readonly status?: TaskStatus;
@@ -208,6 +234,8 @@ export interface TaskStore extends AsyncDisposable {
   sweep(): Promise<Swept>;
   /** For operators: tasks of every owner, newest first. */
   list(filter: ListFilter): Promise<readonly Task[]>;
+  /** For operators: counts of what isn't finished, in no order. Takes time in proportion to that. */
+  census(): Promise<Census>;
 
   /** Takes activations: those due, and those whose lease ran out. What has no attempts left fails instead. */
   claim(request: ClaimRequest): Promise<readonly Claim[]>;

@@ -1,4 +1,4 @@
-import type { AttemptVerbs } from "../engine/engine.ts";
+import type { AttemptVerbs } from "../engine/attempts.ts";
 import type { TaskStore } from "../store/store.ts";
 
 /** The write at which a process dies, 1 being the first of a run, and whether that write is still made. */

@@ -1,6 +1,7 @@
+import { channels, type AttemptEnd, type AttemptStarted } from "../channels.ts";
 import type { Clock } from "../clock.ts";
 import { asTaskError, TaskError, type TaskErrorCode } from "../errors.ts";
-import type { AttemptVerbs } from "../engine/engine.ts";
+import type { AttemptVerbs } from "../engine/attempts.ts";
 import type { Claim, Outcome } from "../store/store.ts";
 import type { TaskTool } from "../tool.ts";
 import { createContext } from "./context.ts";
@@ -91,22 +92,27 @@ export function startAttempt(options: AttemptOptions): RunningAttempt {
   // A handler that is resumed to clean up finds its signal aborted from the start.
   if (claim.task.cancelRequested) abort(new TaskError("CANCELLED"));
 
-  async function run(): Promise<void> {
-    const end = await Promise.race([cut, handle(tool, claim, context)]);
+  const { around, over } = told(claim, clock);
+
+  async function run(): Promise<AttemptEnd> {
+    const end = await Promise.race([cut, around(() => handle(tool, claim, context))]);
     cancelDeadline();
     const parking = !waits.close();
     if (end === "parked" || end === "lost" || parking) {
-      await cut;
+      const how = await cut;
       abort(new TaskError("LEASE_LOST"));
-      return;
+      return how;
     }
     await reporter.flush();
-    await settle({ ...options, verbs }, end, controller.signal);
+    return settle({ ...options, verbs }, end, controller.signal);
   }
 
   return {
     claim,
-    done: run().catch(reportFailure),
+    done: run().then(over, (thrown: unknown) => {
+      reportFailure(thrown);
+      over("lost");
+    }),
     abort,
     look: () => waits.look(),
   };
@@ -122,18 +128,36 @@ async function handle(tool: TaskTool, claim: Claim, context: Parameters<TaskTool
   }
 }
 
+/** Tells whoever listens of an attempt's beginning, now, and of its end. */
+function told({ task, taskId, epoch, attempt, client, now }: Claim, clock: Clock) {
+  if (!channels.started.hasSubscribers && !channels.ended.hasSubscribers)
+    return { around: <T>(run: () => T): T => run(), over: () => {} };
+  const { tool, version, createdAt } = task;
+  const waitedMs = epoch === 1 ? Math.max(0, now - createdAt) : null;
+  const trace = client.trace ?? null;
+  const started: AttemptStarted = { taskId, epoch, attempt, tool, version, waitedMs, trace, around: null };
+  const began = clock.now();
+  channels.started.publish(started);
+  return {
+    around: <T>(run: () => T): T => (started.around === null ? run() : started.around(run)),
+    over: (end: AttemptEnd) => channels.ended.publish({ started, end, ms: clock.now() - began }),
+  };
+}
+
 /** Writes down how the handler ended, or hands the task back to be tried again. */
-async function settle(options: AttemptOptions, end: Exclude<End, string>, signal: AbortSignal): Promise<void> {
+async function settle(options: AttemptOptions, end: Exclude<End, string>, signal: AbortSignal): Promise<AttemptEnd> {
   const { claim, tool, verbs } = options;
   const reason = signal.aborted ? (signal.reason as TaskError).code : null;
-  if (reason === "LEASE_LOST") return;
+  if (reason === "LEASE_LOST") return "lost";
+  const release = async (delayMs: number, spend: boolean) =>
+    (await verbs.release(claim, { delayMs, spend })) ? "released" : "lost";
   if ("thrown" in end && tool.recovery === "retry") {
-    if (reason === "SHUTTING_DOWN") return void (await verbs.release(claim, { delayMs: 0, spend: false }));
-    if (reason === null && claim.attempt < tool.retry.attempts && isToolError(end.thrown)) {
-      return void (await verbs.release(claim, { delayMs: backoff(tool.retry.backoffMs, claim.attempt), spend: true }));
-    }
+    if (reason === "SHUTTING_DOWN") return release(0, false);
+    if (reason === null && claim.attempt < tool.retry.attempts && isToolError(end.thrown))
+      return release(backoff(tool.retry.backoffMs, claim.attempt), true);
   }
-  await verbs.finish(claim, await outcome(options, end, reason));
+  const result = await outcome(options, end, reason);
+  return (await verbs.finish(claim, result)) ? result.status : "lost";
 }
 
 async function outcome(

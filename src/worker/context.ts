@@ -3,7 +3,7 @@ import type { CreateMessageResult, Root } from "@modelcontextprotocol/server";
 import { z } from "zod";
 import { milliseconds, type Clock, type Duration } from "../clock.ts";
 import { TaskError } from "../errors.ts";
-import type { AttemptVerbs } from "../engine/engine.ts";
+import type { AttemptVerbs } from "../engine/attempts.ts";
 import { formSchema } from "../protocol/form.ts";
 import { missingFor, type InputRequest, type InputResponse } from "../protocol/input.ts";
 import type { Claim, StepRecord } from "../store/store.ts";

@@ -1,6 +1,6 @@
 import type { Clock } from "../clock.ts";
 import { asTaskError, type TaskError } from "../errors.ts";
-import type { AttemptVerbs } from "../engine/engine.ts";
+import type { AttemptVerbs } from "../engine/attempts.ts";
 import { backoff } from "./steps.ts";
 
 /** About a minute in all, with the pauses of {@link backoff}. */

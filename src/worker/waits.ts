@@ -1,6 +1,6 @@
 import type { Clock } from "../clock.ts";
 import { TaskError } from "../errors.ts";
-import type { AttemptVerbs } from "../engine/engine.ts";
+import type { AttemptVerbs } from "../engine/attempts.ts";
 import type { InputRequest } from "../protocol/input.ts";
 import type { Attempt, Waits } from "../store/store.ts";
 import { lookUp } from "./keys.ts";

@@ -25,6 +25,34 @@ const large = JSON.stringify({ text: "é".repeat(500_000) });
 
 /** What any replica does: create, get, answer, send, requestCancel, watch, list. */
 export const clientCases = cases({
+  "a census counts unfinished tasks by tool and status, and what each queue holds that is due": async ({
+    store,
+    clock,
+  }) => {
+    assert.deepEqual(await store.census(), { live: [], queues: [] });
+    await store.finish(await begin(store), { status: "completed", result: "{}" });
+    await beginAsking(store, ["size"]);
+    const napping = await begin(store, { queue: "default", tool: "\ud800" });
+    await store.park(napping, waits({ timers: [{ key: "nap", dueInMs: 500 }] }), false);
+    await create(store, { queue: "slow" });
+    clock.advance(499);
+    await create(store, { queue: "slow" });
+    const live = [
+      { tool: "\ud800", status: "working", count: 1 },
+      { tool: "build", status: "input_required", count: 1 },
+      { tool: "build", status: "working", count: 2 },
+    ];
+    const byName = (a: object, b: object) => (JSON.stringify(a) < JSON.stringify(b) ? -1 : 1);
+    const before = await store.census();
+    assert.deepEqual(before.live.toSorted(byName), live.toSorted(byName));
+    assert.deepEqual(before.queues, [{ queue: "slow", count: 2, oldestMs: 499 }]);
+    clock.advance(11);
+    assert.deepEqual((await store.census()).queues.toSorted(byName), [
+      { queue: "default", count: 1, oldestMs: 10 },
+      { queue: "slow", count: 2, oldestMs: 510 },
+    ]);
+  },
+
   "a new task is working, and is read as it was created": async ({ store, clock }) => {
     const task = newTask({ tool: "render", version: "2" });
     const created = await store.create(task, null);

@@ -22,11 +22,13 @@ import { migrate } from "./migrations.ts";
 import {
   decodeName,
   encodeName,
+  toCensus,
   toClaim,
   toFound,
   toJournal,
   toTask,
   type ClaimRow,
+  type CountRow,
   type FoundRow,
   type JournalRow,
   type TaskRow,
@@ -177,6 +179,7 @@ export function postgres(urlOrPool: string | Pool, options: PostgresOptions = {}
         const names = given.map((name) => (name === undefined ? null : encodeName(name)));
         return (await call<TaskRow>("list", ...names, filter.limit)).map(toTask);
       }),
+    census: () => open(async () => toCensus(await call<CountRow>("census"))),
 
     claim: (request) => open(() => claim(request)),
     nextDue: () =>

@@ -1,8 +1,7 @@
-import type { ClientCapabilities } from "../../protocol/capabilities.ts";
 import type { InputRequest, InputResponse } from "../../protocol/input.ts";
 import type { TaskStatus } from "../../protocol/status.ts";
 import { ttl } from "../rules.ts";
-import type { Claim, Gone, InputRecord, Journal, Progress, StepRecord, Task } from "../store.ts";
+import type { CallerFacts, Census, Claim, Gone, InputRecord, Journal, Progress, StepRecord, Task } from "../store.ts";
 
 /** A task as the view `seen` gives it. One whose only value is the status `expired` stands for a task that is gone. */
 export interface TaskRow {
@@ -53,6 +52,14 @@ export interface ClaimRow extends Omit<TaskRow, "id">, JournalRow {
   readonly args: string;
 }
 
+/** One count: of unfinished tasks of a tool, or, without a status, of a queue. */
+export interface CountRow {
+  readonly name: string;
+  readonly status: TaskStatus | null;
+  readonly count: number;
+  readonly oldestMs: number | null;
+}
+
 /**
  * A name as Postgres can hold it. Its text is UTF-8 without NUL; a lone surrogate would become a replacement character,
  * and two owners could become one: such a name is kept as its JSON text, and so is one that looks like that.
@@ -97,6 +104,16 @@ export function toFound(rows: readonly TaskRow[]): Task | Gone | undefined {
   return row.status === "expired" ? "expired" : toTask(row);
 }
 
+export function toCensus(rows: readonly CountRow[]): Census {
+  const counts = rows.map((row) => ({ ...row, name: decodeName(row.name) }));
+  return {
+    live: counts.flatMap(({ name, status, count }) => (status === null ? [] : [{ tool: name, status, count }])),
+    queues: counts.flatMap(({ name, status, count, oldestMs }) =>
+      status === null ? [{ queue: name, count, oldestMs: Math.max(0, oldestMs ?? 0) }] : [],
+    ),
+  };
+}
+
 export function toClaim(row: ClaimRow & { readonly id: string }): Claim {
   const task = toTask(row);
   return {
@@ -105,7 +122,7 @@ export function toClaim(row: ClaimRow & { readonly id: string }): Claim {
     task,
     args: row.args,
     answers: row.answers,
-    client: JSON.parse(row.client) as ClientCapabilities,
+    client: JSON.parse(row.client) as CallerFacts,
     auth: row.auth,
     attempt: row.strikes,
     deadline: row.deadline,

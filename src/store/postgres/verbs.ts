@@ -22,7 +22,7 @@ const columns = {
 } as const;
 
 /** A verb's name, which is that of its function. */
-export type Verb = keyof typeof functions | "get" | "journal" | "list";
+export type Verb = keyof typeof functions | "get" | "journal" | "list" | "census";
 
 /** The statement of each verb, on the tables of a schema (a quoted name). */
 export function createVerbs(schema: string): Readonly<Record<Verb, string>> {
@@ -57,5 +57,17 @@ export function createVerbs(schema: string): Readonly<Record<Verb, string>> {
         AND ($5::text IS NULL OR seq < (SELECT seq FROM ${schema}.task WHERE id = $5))
         AND ($1::bigint IS NULL OR true)
       ORDER BY seq DESC LIMIT $6`,
+    // Both counts of one moment: unfinished tasks, and what waits since its last visible change or its timer's ring.
+    census: `
+      WITH instant AS (
+        SELECT coalesce($1::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) AS now
+      )
+      SELECT tool AS name, status, count(*)::integer, NULL::bigint AS "oldestMs"
+      FROM ${schema}.task WHERE finished_at IS NULL GROUP BY tool, status
+      UNION ALL
+      SELECT activation.queue, NULL, count(*)::integer, max(now - greatest(due, updated_at))
+      FROM instant, ${schema}.activation JOIN ${schema}.task ON seq = activation.task
+      WHERE state = 'ready' OR state = 'delayed' AND due <= now
+      GROUP BY activation.queue`,
   };
 }

@@ -1,6 +1,5 @@
-import type { ClientCapabilities } from "../../protocol/capabilities.ts";
 import { failure, instant } from "../rules.ts";
-import type { Claim, ClaimRequest } from "../store.ts";
+import type { CallerFacts, Claim, ClaimRequest } from "../store.ts";
 import { encodeName, readJournal, toTask, type TaskRow } from "./rows.ts";
 import { end, endAll, endOrUnwind, enqueue, requeue, save } from "./transitions.ts";
 import type { Statements } from "./statements.ts";
@@ -68,7 +67,7 @@ function lease(tx: Transaction, row: TaskRow, holder: string, leaseMs: number): 
     task: toTask({ ...row, activation: "leased" }),
     args: call.args,
     answers: call.answers,
-    client: JSON.parse(call.client) as ClientCapabilities,
+    client: JSON.parse(call.client) as CallerFacts,
     auth: call.auth,
     attempt: row.strikes,
     deadline: row.deadline,

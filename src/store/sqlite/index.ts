@@ -44,6 +44,7 @@ export function sqlite(file: string, options: SqliteOptions = {}): TaskStore {
     watch: (listener) => hints.watch(listener),
     sweep: () => write((tx) => sweep(tx, findDead)),
     list: (filter) => read(() => tasks.list(sql, filter)),
+    census: () => read(() => moment(db, () => tasks.census(sql, now()))),
 
     claim: (request) => write((tx) => claim(tx, request, holderName(request.worker), findDead)),
     nextDue: () => read(() => nextDue(sql, now())),

@@ -40,6 +40,17 @@ const texts = {
       AND (:before IS NULL OR seq < (SELECT seq FROM task WHERE id = :before))
     ORDER BY seq DESC LIMIT :limit`,
 
+  // Unfinished tasks alone, by the index that holds no others.
+  countLiveByTool: `
+    SELECT tool, status, count(*) AS count FROM task INDEXED BY task_live_owner WHERE finished_at IS NULL
+    GROUP BY tool, status`,
+  // What waits since its last visible change, or since its timer rang.
+  countQueued: `
+    SELECT activation.queue, count(*) AS count, max(:now - max(activation.due, task.updated_at)) AS oldestMs
+    FROM activation JOIN task ON task.seq = activation.task
+    WHERE activation.state = 'ready' OR activation.state = 'delayed' AND activation.due <= :now
+    GROUP BY activation.queue`,
+
   findActivation: "SELECT state FROM activation WHERE task = :task",
   enqueue: `
     INSERT INTO activation (task, queue, tool, version, priority, owner, state, due)

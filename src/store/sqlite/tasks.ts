@@ -1,8 +1,8 @@
 import { TaskError } from "../../errors.ts";
 import type { InputResponse } from "../../protocol/input.ts";
 import { cleanMessage, instant } from "../rules.ts";
-import type { Gone, ListFilter, NewTask, Task } from "../store.ts";
-import { encodeName, toTask, type TaskRow } from "./rows.ts";
+import type { Census, Gone, ListFilter, LiveCount, NewTask, QueueCount, Task } from "../store.ts";
+import { decodeName, encodeName, toTask, type TaskRow } from "./rows.ts";
 import type { Statements } from "./statements.ts";
 import { end, enqueue, reveal, touch } from "./transitions.ts";
 import type { Transaction } from "./writes.ts";
@@ -105,6 +105,15 @@ export function requestCancel(tx: Transaction, id: string, owner: string, graceM
     reveal(tx, row, { status: "working" });
   } else end(tx, row, { status: "cancelled", statusMessage: null }, "store");
   return toTask(tx.sql.findSeq.get({ seq: row.seq }) as unknown as TaskRow);
+}
+
+export function census(sql: Statements, now: number): Census {
+  const live = sql.countLiveByTool.all() as unknown as LiveCount[];
+  const queues = sql.countQueued.all({ now }) as unknown as QueueCount[];
+  return {
+    live: live.map((row) => ({ ...row, tool: decodeName(row.tool) })),
+    queues: queues.map((row) => ({ ...row, queue: decodeName(row.queue), oldestMs: Math.max(0, row.oldestMs) })),
+  };
 }
 
 export function list(sql: Statements, filter: ListFilter): Task[] {
