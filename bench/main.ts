@@ -11,6 +11,7 @@ import type { Aim, Benchmark, Result } from "./benchmark.ts";
 const benchmarks: Readonly<Record<string, () => Promise<Benchmark>>> = {
   queue: async () => (await import("./queue.ts")).queue,
   resume: async () => (await import("./resume.ts")).resume,
+  telemetry: async () => (await import("./telemetry.ts")).telemetry,
   waiting: async () => (await import("./waiting.ts")).waiting,
 };
 
