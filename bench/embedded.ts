@@ -10,12 +10,22 @@ import { startWorker } from "../src/worker/worker.ts";
 
 const client = readCapabilities({ elicitation: {}, extensions: { "io.modelcontextprotocol/tasks": {} } });
 
-/** An engine with a worker on a file that is flushed at each commit, as users have it. */
-export interface Embedded extends AsyncDisposable {
+/** An engine, and a worker of its tools somewhere. */
+export interface Stage extends AsyncDisposable {
   readonly engine: Engine;
-  readonly file: string;
+  /** Creates a task and gives its id. */
   start(tool: TaskTool, args?: unknown): Promise<string>;
 }
+
+/** Both in this process, on a file that is flushed at each commit, as users have it. */
+export interface Embedded extends Stage {
+  readonly file: string;
+}
+
+/** What a new task takes of its call. */
+export const callOf = (args: unknown) => ({
+  ...{ client, owner: "", args: JSON.stringify(args), answers: "{}", auth: "null" },
+});
 
 export async function embedded(tools: readonly TaskTool[]): Promise<Embedded> {
   const folder = await mkdtemp(join(tmpdir(), "mcp-tasks-bench-"));
@@ -32,8 +42,7 @@ export async function embedded(tools: readonly TaskTool[]): Promise<Embedded> {
     engine,
     file,
     async start(tool, args = {}) {
-      const call = { client, owner: "", args: JSON.stringify(args), answers: "{}", auth: "null" };
-      return (await engine.create({ ...newTaskOf(tool), ...call })).id;
+      return (await engine.create({ ...newTaskOf(tool), ...callOf(args) })).id;
     },
     async [Symbol.asyncDispose]() {
       await worker.close();
@@ -54,8 +63,7 @@ export async function reopened(file: string, tool: TaskTool): Promise<number> {
     ...{ engine, tools: [tool], limits, clock: systemClock, concurrency: 10, queues: ["default"], ownerLimit: null },
     ...{ leaseMs: 15_000, drainMs: 1_000, onError: () => {} },
   });
-  const call = { client, owner: "", args: "{}", answers: "{}", auth: "null" };
-  const { id } = await engine.create({ ...newTaskOf(tool), ...call });
+  const { id } = await engine.create({ ...newTaskOf(tool), ...callOf({}) });
   await engine.settled(id, "", AbortSignal.timeout(60_000));
   void worker;
   return performance.now() - begin;

@@ -9,8 +9,12 @@ import type { Aim, Benchmark, Result } from "./benchmark.ts";
  * A new one is a file beside this that exports a `Benchmark`, and a line here. It ends within four minutes.
  */
 const benchmarks: Readonly<Record<string, () => Promise<Benchmark>>> = {
+  cancel: async () => (await import("./cancel.ts")).cancel,
+  economy: async () => (await import("./economy.ts")).economy,
+  listen: async () => (await import("./listen.ts")).listen,
   queue: async () => (await import("./queue.ts")).queue,
   resume: async () => (await import("./resume.ts")).resume,
+  start: async () => (await import("./start.ts")).start,
   telemetry: async () => (await import("./telemetry.ts")).telemetry,
   waiting: async () => (await import("./waiting.ts")).waiting,
 };
