@@ -13,6 +13,10 @@ export const codes = {
     rpc: -32021,
     text: "This needs the extension io.modelcontextprotocol/tasks. Declare it in the request's client capabilities.",
   },
+  STATE_REFUSED: {
+    rpc: -32602,
+    text: "The requestState was not given for this call, or it has expired. Call the tool again without it.",
+  },
   INPUT_UNSUPPORTED: {
     rpc: -32021,
     text: "The tool needs a kind of input that the client which started the task did not declare.",

@@ -3,6 +3,8 @@ import { milliseconds, systemClock, type Clock, type Duration } from "./clock.ts
 import { blobFolder, type Blobs } from "./blobs.ts";
 import { createEngine } from "./engine/engine.ts";
 import { requireWhole, TaskError } from "./errors.ts";
+import { limitsFor, type HoldOptions } from "./server/hosts.ts";
+import { createSeal, newSecret } from "./server/seal.ts";
 import { serve, type ServeOptions, type TaskHandler } from "./server/http.ts";
 import { serveStdio, type StdioHandle, type StdioOptions } from "./server/stdio.ts";
 import type { TaskStore } from "./store/store.ts";
@@ -33,6 +35,13 @@ export interface TasksOptions {
   readonly blobs?: string;
   /** Unfinished tasks that one owner may have at once, or null for any number. Default 10 000. */
   readonly liveTasksPerOwner?: number | null;
+  /** How long calls wait for the end of their task, by what their client can do. */
+  readonly reply?: HoldOptions;
+  /**
+   * What seals the state of a call that its client carries: the same for all replicas, at least 32 bytes. By default one
+   * is made and kept in the store.
+   */
+  readonly stateKey?: Uint8Array;
   /** Told of what goes wrong where nobody is left to answer to. */
   readonly onError?: (error: TaskError) => void;
   readonly clock?: Clock;
@@ -80,6 +89,7 @@ export interface Tasks extends AsyncDisposable {
 export function createTasks(options: TasksOptions): Tasks {
   const { store, tools, clock = systemClock, onError = () => {} } = options;
   checkDistinct(tools);
+  if (options.stateKey !== undefined) requireWhole(32, { "stateKey.length": options.stateKey.byteLength });
   requireWhole(0, { liveTasksPerOwner: options.liveTasksPerOwner });
   const blobs = options.blobs === undefined ? null : blobFolder(options.blobs);
   const engine = createEngine({
@@ -95,6 +105,9 @@ export function createTasks(options: TasksOptions): Tasks {
   const nameOwner = options.owner ?? defaultOwner;
   const parts = {
     engine,
+    clock,
+    seal: createSeal(clock, async () => options.stateKey ?? (await store.secret("state", newSecret()))),
+    limits: limitsFor(options.reply ?? {}),
     tools,
     blobs,
     onError,

@@ -90,7 +90,10 @@ export interface TaskContext {
 
 /** How a tool runs as a task. */
 export interface TaskSettings {
-  /** `required`: only as a task. `optional` (the default): a task for who declared the extension, in line otherwise. */
+  /**
+   * `optional` (the default): every client may call it. One that declared the extension gets a task, unless the work ends
+   * within the grace; any other is held, and gets the result. `required`: always a task, and refused to everybody else.
+   */
   readonly support?: "optional" | "required";
   /** From creation to the end, waits included; then the task is `failed`. Default: unbounded. */
   readonly timeout?: Duration;
@@ -105,6 +108,11 @@ export interface TaskSettings {
    * handler is resumed and its wait throws `CANCELLED`, so that its `catch` and `finally` blocks can clean up outside.
    */
   readonly onCancel?: "end" | "unwind";
+  /**
+   * Who may answer what the handler asks. `any` (the default): whoever may answer the task, so that a question waits even
+   * where the caller can't be asked. `caller`: the client that made the call, or asking throws `INPUT_UNSUPPORTED`.
+   */
+  readonly input?: "any" | "caller";
   /** Try the whole tool again when it throws: how often in all, and the first pause (doubled each time). */
   readonly retry?: { readonly attempts: number; readonly backoff?: Duration };
   /** Tasks of this tool that run at once, over all workers. */
@@ -152,6 +160,7 @@ export interface TaskTool {
   readonly attempts: number;
   readonly recovery: "retry" | "fail";
   readonly unwind: boolean;
+  readonly input: "any" | "caller";
   readonly retry: { readonly attempts: number; readonly backoffMs: number };
   readonly concurrency: number | null;
   readonly queue: string;
@@ -187,6 +196,7 @@ export function taskTool<I extends z.ZodObject, O extends z.ZodType>(definition:
     recovery: task.recovery ?? "retry",
     // What must never run twice holds its waits, and learns of a cancel where it waits.
     unwind: task.onCancel === "unwind" && task.recovery !== "fail",
+    input: task.input ?? "any",
     retry: { attempts: retry?.attempts ?? 1, backoffMs: milliseconds(retry?.backoff ?? "1s") },
     concurrency: concurrency ?? null,
     queue: task.queue ?? "default",

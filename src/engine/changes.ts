@@ -5,9 +5,21 @@ import type { TaskStore } from "../store/store.ts";
 export interface Changes {
   watch(id: string, changed: () => void): () => void;
   watchAll(changed: () => void): () => void;
-  /** Calls `look` now, after each hint, and now and then in case one was lost, until it gives a value. */
-  until<T>(id: string, signal: AbortSignal, look: () => Promise<T | undefined>): Promise<T>;
+  /**
+   * Calls `look` now, after each hint, and now and then in case one was lost, until it gives true, the time is up or the
+   * signal aborts. One timer at a time, and no look without a reason. `fresh`: the first look makes what is watched, and
+   * the hint of that is no news.
+   */
+  until(id: string, span: Span, look: () => Promise<boolean>, fresh?: boolean): Promise<void>;
   close(): void;
+}
+
+/** How long to wait. */
+export interface Span {
+  /** Milliseconds from now, or `Infinity`. */
+  readonly forMs: number;
+  /** Ends the wait early. */
+  readonly signal: AbortSignal;
 }
 
 /** The longest that a lost hint goes unnoticed by who waits for a value. */
@@ -57,7 +69,8 @@ export function createChanges(store: TaskStore, clock: Clock): Changes {
         settle();
       };
     },
-    async until(id, signal, look) {
+    async until(id, { forMs, signal }, look, fresh = false) {
+      const end = clock.now() + forMs;
       let wake = () => {};
       let changed = false;
       const stopWatching = watch(id, () => {
@@ -67,17 +80,20 @@ export function createChanges(store: TaskStore, clock: Clock): Changes {
       const aborted = () => wake();
       signal.addEventListener("abort", aborted);
       try {
-        for (;;) {
-          signal.throwIfAborted();
+        for (let first = fresh; ; first = false) {
           changed = false;
-          const found = await look();
-          if (found !== undefined) return found;
-          if (changed || signal.aborted) continue;
+          if (await look()) return;
+          if (first) changed = false;
+          const leftMs = end - clock.now();
+          if (leftMs <= 0 || signal.aborted) return;
+          if (changed) continue;
           const { promise, resolve } = Promise.withResolvers<void>();
           wake = resolve;
-          const cancel = clock.after(lookAgainMs, resolve);
+          const cancel = clock.after(Math.min(lookAgainMs, leftMs), resolve);
           await promise;
           cancel();
+          // Nobody asks for what came to light in the last moment: a hint would have told.
+          if (!changed && (signal.aborted || clock.now() >= end)) return;
         }
       } finally {
         signal.removeEventListener("abort", aborted);

@@ -2,11 +2,12 @@ import { channels } from "../channels.ts";
 import { systemClock, type Clock } from "../clock.ts";
 import { asTaskError, TaskError } from "../errors.ts";
 import { newTaskId, isTaskId } from "../protocol/ids.ts";
-import { unfit, type InputResponse } from "../protocol/input.ts";
+import type { ClientCapabilities } from "../protocol/capabilities.ts";
+import { fitFor, unfit, type InputResponse } from "../protocol/input.ts";
 import { detailedTask, pollInterval, wireTask, type DetailedTask, type WireTask } from "../protocol/wire.ts";
 import type { Gone, NewTask, Task, TaskStore } from "../store/store.ts";
 import { tellingRefusals, type AttemptVerbs } from "./attempts.ts";
-import { createChanges } from "./changes.ts";
+import { createChanges, type Span } from "./changes.ts";
 
 /** What the engine is made of, and its policy. Lengths are milliseconds. */
 export interface EngineOptions {
@@ -27,13 +28,22 @@ export interface EngineOptions {
   readonly onError?: (error: TaskError) => void;
 }
 
+/** A wait for a task. */
+export interface Wait extends Span {
+  /** Called with the task at first, at each change, and every few seconds. True ends the wait. */
+  readonly seen: (task: Task) => boolean;
+}
+
 /**
  * What may happen to a task. The verbs that a client reaches take the owner: to anybody else the task doesn't exist
  * (`TASK_NOT_FOUND`). A purged task throws `TASK_EXPIRED`.
  */
 export interface Engine extends AsyncDisposable {
-  /** Stores a task; when it returns, the task survives a crash. */
-  create(task: Omit<NewTask, "id">): Promise<Task>;
+  /**
+   * Stores a task; when it returns, the task survives a crash. With `wait` it returns later, as {@link Engine.wait} does,
+   * and without reading the task before it changes.
+   */
+  create(task: Omit<NewTask, "id">, wait?: Wait): Promise<Task>;
   read(id: string, owner: string): Promise<Task>;
   /** Takes answers. What fits no open request is ignored; what doesn't fit its request leaves it open and says why. */
   answer(id: string, owner: string, responses: Readonly<Record<string, unknown>>): Promise<void>;
@@ -44,12 +54,20 @@ export interface Engine extends AsyncDisposable {
   watch(id: string, changed: () => void): () => void;
   /** Tells, as a hint, that any task may have changed. The function returned ends it. */
   watchAll(changed: () => void): () => void;
+  /**
+   * Waits for what `seen` looks for, for so long, or until the signal aborts. Resolves with the task as it was last
+   * seen, whatever ended the wait.
+   */
+  wait(id: string, owner: string, wait: Wait): Promise<Task>;
   /** Waits until the task is final or asks for input; rejects with the signal's reason. */
   settled(id: string, owner: string, signal: AbortSignal): Promise<Task>;
   /** The task for `CreateTaskResult`. */
-  handle(task: Task): WireTask;
-  /** The task for `tasks/get` and `notifications/tasks`. */
-  describe(task: Task): DetailedTask;
+  handle(task: Task, client?: ClientCapabilities): WireTask;
+  /**
+   * The task for `tasks/get` and `notifications/tasks`. With a client, less the requests that it may not be sent: where
+   * none is left, the task is `working`, and says what it waits for.
+   */
+  describe(task: Task, client?: ClientCapabilities): DetailedTask;
   /** Sweeps now and then until the engine closes. */
   expire(): void;
   readonly attempts: AttemptVerbs;
@@ -67,6 +85,33 @@ export function createEngine(options: EngineOptions): Engine {
 
   async function read(id: string, owner: string): Promise<Task> {
     return present(isTaskId(id) ? await store.get(id, owner) : undefined);
+  }
+
+  async function begin(task: Omit<NewTask, "id">, id: string): Promise<Task> {
+    const created = await store.create({ ...task, id }, liveLimit);
+    if (channels.created.hasSubscribers) {
+      const { id: taskId, tool, version } = created;
+      channels.created.publish({ taskId, tool, version, queue: task.queue, trace: task.client.trace ?? null });
+    }
+    return created;
+  }
+
+  /** Waits for a task that exists, or that `begin` makes. */
+  async function follow(id: string, owner: string, wait: Wait, begin?: () => Promise<Task>): Promise<Task> {
+    let last: Task | undefined;
+    const look = async () => {
+      try {
+        last = last === undefined && begin !== undefined ? await begin() : await read(id, owner);
+      } catch (thrown) {
+        // A store that is away for a moment is no reason to give up on what is seen later.
+        if (last === undefined || !isPassing(thrown)) throw thrown;
+        options.onError?.(asTaskError(thrown));
+        return false;
+      }
+      return wait.seen(last);
+    };
+    await changes.until(id, wait, look, begin !== undefined);
+    return last as unknown as Task;
   }
 
   async function sweep(): Promise<boolean> {
@@ -89,13 +134,10 @@ export function createEngine(options: EngineOptions): Engine {
   }
 
   return {
-    async create(task) {
-      const created = await store.create({ ...task, id: newId() }, liveLimit);
-      if (channels.created.hasSubscribers) {
-        const { id: taskId, tool, version } = created;
-        channels.created.publish({ taskId, tool, version, queue: task.queue, trace: task.client.trace ?? null });
-      }
-      return created;
+    create(task, wait) {
+      const id = newId();
+      // Watched from before it exists, so that nothing it does falls in between.
+      return wait === undefined ? begin(task, id) : follow(id, task.owner, wait, () => begin(task, id));
     },
     read,
 
@@ -119,15 +161,17 @@ export function createEngine(options: EngineOptions): Engine {
     watch: changes.watch,
     watchAll: changes.watchAll,
 
-    settled(id, owner, signal) {
-      return changes.until(id, signal, async () => {
-        const task = await read(id, owner);
-        return task.status === "working" ? undefined : task;
-      });
+    wait: (id, owner, wait) => follow(id, owner, wait),
+
+    async settled(id, owner, signal) {
+      signal.throwIfAborted();
+      const task = await follow(id, owner, { forMs: Infinity, signal, seen: ({ status }) => status !== "working" });
+      if (task.status === "working") signal.throwIfAborted();
+      return task;
     },
 
-    handle: (task) => wireTask(task, poll(task)),
-    describe: (task) => detailedTask(explained(task, clock.now()), poll(task)),
+    handle: (task, client) => wireTask(shownTo(client, task), poll(task)),
+    describe: (task, client) => detailedTask(shownTo(client, explained(task, clock.now())), poll(task)),
     expire: () => scheduleSweep(0),
     attempts: tellingRefusals(store),
 
@@ -148,12 +192,29 @@ function present(found: Task | Gone | undefined): Task {
   return found;
 }
 
+function isPassing(thrown: unknown): boolean {
+  return thrown instanceof TaskError && (thrown.code === "STORE_BUSY" || thrown.code === "STORE_UNAVAILABLE");
+}
+
 /** A task that no worker takes, perhaps because none knows its tool or version, says so. */
 function explained(task: Task, now: number): Task {
   const unclaimed = task.activation === "queued" && task.epoch === 0 && now - task.createdAt > unclaimedMs;
   return unclaimed && task.statusMessage === null
     ? { ...task, statusMessage: "Queued: no worker has taken it yet." }
     : task;
+}
+
+/** What is said of a task to a client that can't be asked what it asks. */
+const elsewhere = "Waits for input of a kind that this client did not declare. It can be given at another door.";
+
+/** A task with only the requests that this client may be sent (core specification, "Multi Round-Trip Requests"). */
+function shownTo(client: ClientCapabilities | undefined, task: Task): Task {
+  if (client === undefined || task.status !== "input_required") return task;
+  const inputRequests = fitFor(client, task.inputRequests);
+  // With nothing to answer, `input_required` would leave a client stuck.
+  return Object.keys(inputRequests).length > 0
+    ? { ...task, inputRequests }
+    : { ...task, status: "working", inputRequests, statusMessage: elsewhere };
 }
 
 /** Parts responses into those that fit an open request, and a sentence on the others that tried to. */

@@ -28,6 +28,11 @@ export function missingFor(request: InputRequest, client: ClientCapabilities): R
   }
 }
 
+/** Those of these requests that a client may be sent. */
+export function fitFor(client: ClientCapabilities, requests: InputRequests): InputRequests {
+  return Object.fromEntries(Object.entries(requests).filter(([, request]) => missingFor(request, client) === null));
+}
+
 const fields = z.record(z.string(), z.union([z.string(), z.number(), z.boolean(), z.array(z.string())]));
 // As a whole: what is wrong with a field would be told under its name, which is the caller's.
 const formContent = z.custom(

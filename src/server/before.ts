@@ -15,7 +15,12 @@ interface Question {
 /** Where a call stands: all answered, some still to ask, or refused by whoever was asked. */
 export type Gathered =
   | { readonly kind: "answered"; readonly answers: Readonly<Record<string, unknown>> }
-  | { readonly kind: "asking"; readonly requests: InputRequests; readonly state: string }
+  | {
+      readonly kind: "asking";
+      readonly requests: InputRequests;
+      /** The answers that were taken, for the next round. */
+      readonly kept: Readonly<Record<string, unknown>>;
+    }
   | { readonly kind: "refused"; readonly code: "DECLINED" | "INPUT_CANCELLED" };
 
 const known = new WeakMap<TaskTool, readonly Question[]>();
@@ -39,14 +44,13 @@ export function questionsOf(tool: TaskTool): readonly Question[] {
 
 /**
  * Takes what a call brought for the questions before it (core specification, "Multi Round-Trip Requests"). Answers of
- * earlier rounds come back in `state`, which the client could have changed: they are checked like any other.
+ * earlier rounds are checked like any other: the tool may have another version by now.
  */
 export async function gather(
   questions: readonly Question[],
   responses: Readonly<Record<string, unknown>>,
-  state: unknown,
+  earlier: Readonly<Record<string, unknown>>,
 ): Promise<Gathered> {
-  const earlier = readState(state);
   const answers: Record<string, unknown> = {};
   const kept: Record<string, unknown> = {};
   const requests: Record<string, InputRequest> = {};
@@ -61,37 +65,31 @@ export async function gather(
       requests[wireKey] = request;
       continue;
     }
-    const complaint = unfit(request, response);
-    if (complaint !== null) {
-      requests[wireKey] = again(request, complaint);
+    if (unfit(request, response) !== null) {
+      requests[wireKey] = again(request, response);
       continue;
     }
     const { action, content } = response as { action: string; content: unknown };
     if (action !== "accept") return { kind: "refused", code: action === "decline" ? "DECLINED" : "INPUT_CANCELLED" };
     const parsed = await schema.safeParseAsync(content);
     if (!parsed.success) {
-      requests[wireKey] = again(request, parsed.error.issues[0]?.message ?? "The last answer was not valid");
+      requests[wireKey] = remark(request, parsed.error.issues[0]?.message ?? "The last answer was not valid");
       continue;
     }
     answers[key] = parsed.data;
     kept[key] = { action, content };
   }
-  return Object.keys(requests).length === 0
-    ? { kind: "answered", answers }
-    : { kind: "asking", requests, state: JSON.stringify(kept) };
+  return Object.keys(requests).length === 0 ? { kind: "answered", answers } : { kind: "asking", requests, kept };
 }
 
-/** The same question once more, with what was wrong about the last answer. */
-function again(request: InputRequest, complaint: string): InputRequest {
+/** The same question once more, with what was wrong about this answer. */
+export function again(request: InputRequest, response: unknown): InputRequest {
+  const complaint = unfit(request, response);
+  return complaint === null ? request : remark(request, complaint);
+}
+
+function remark(request: InputRequest, complaint: string): InputRequest {
+  // Only a question has words for a person.
+  if (request.method !== "elicitation/create") return request;
   return { ...request, params: { ...request.params, message: `${String(request.params?.message)} (${complaint})` } };
-}
-
-function readState(state: unknown): Readonly<Record<string, unknown>> {
-  if (typeof state !== "string") return {};
-  try {
-    const read: unknown = JSON.parse(state);
-    return typeof read === "object" && read !== null && !Array.isArray(read) ? (read as Record<string, unknown>) : {};
-  } catch {
-    return {};
-  }
 }

@@ -152,11 +152,10 @@ export function serve(parts: ServerParts, factory: McpServerFactory, options: Se
   ): Promise<Response> {
     const { id, params } = message;
     try {
-      const owner = parts.owner(auth);
-      const client = readCapabilities(params?._meta?.[capabilitiesKey]);
-      const taskIds = wantedTasks({ owner, client }, wanted, maxTaskIds);
-      const released = limits.take(owner);
-      return await streams.open({ id, owner, taskIds, answer: response, signal: request.signal, released });
+      const caller = { owner: parts.owner(auth), client: readCapabilities(params?._meta?.[capabilitiesKey]) };
+      const taskIds = wantedTasks(caller, wanted, maxTaskIds);
+      const released = limits.take(caller.owner);
+      return await streams.open({ id, caller, taskIds, answer: response, signal: request.signal, released });
     } catch (thrown) {
       await response.body?.cancel().catch(() => {});
       const error = answerTo(thrown, parts.onError);

@@ -11,6 +11,7 @@ import { isTaskId } from "../protocol/ids.ts";
 import { isTerminal } from "../protocol/status.ts";
 import type { DetailedTask } from "../protocol/wire.ts";
 import type { Task } from "../store/store.ts";
+import type { Caller } from "./methods.ts";
 
 /** Where a feed writes. */
 export interface Sink {
@@ -37,7 +38,7 @@ export interface Feed {
  */
 export async function openFeed(
   engine: Engine,
-  owner: string,
+  { owner, client }: Caller,
   wanted: readonly string[],
   sink: Sink,
   onError: (error: TaskError) => void,
@@ -81,7 +82,7 @@ export async function openFeed(
         if (stopped) break;
         if (task !== undefined && task.rev > (written.get(id) ?? -1)) {
           written.set(id, task.rev);
-          sink.write(engine.describe(task));
+          sink.write(engine.describe(task, client));
         }
         if (task === undefined || isTerminal(task.status)) drop(id);
       }

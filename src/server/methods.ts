@@ -16,7 +16,7 @@ export type Params = Readonly<Record<string, unknown>>;
 /** Answers `tasks/get` (Tasks extension, "Task Polling"). Changes nothing. */
 export const getTask = answering("tasks/get", async (engine, caller, params): Promise<DetailedTask> => {
   const id = taskIdFor(caller, params);
-  return engine.describe(await engine.read(id, caller.owner));
+  return engine.describe(await engine.read(id, caller.owner), caller.client);
 });
 
 /** Answers `tasks/update` (Tasks extension, "Task Input"). What fits no open request is ignored. */

@@ -1,123 +1,208 @@
 import type { AuthInfo, CallToolResult } from "@modelcontextprotocol/server";
-import type { Engine } from "../engine/engine.ts";
+import type { Clock } from "../clock.ts";
+import type { Engine, Wait } from "../engine/engine.ts";
 import { codes, TaskError, type RpcError, type TaskErrorCode } from "../errors.ts";
 import { tasksRequired } from "../protocol/capabilities.ts";
-import { isWritable, missingFor, type InputRequests } from "../protocol/input.ts";
+import { fitFor, isWritable, missingFor, type InputRequests } from "../protocol/input.ts";
+import { isTerminal } from "../protocol/status.ts";
 import type { TraceContext } from "../protocol/trace.ts";
 import type { WireTask } from "../protocol/wire.ts";
 import type { Task } from "../store/store.ts";
 import { newTaskOf, type TaskTool } from "../tool.ts";
-import { gather, questionsOf } from "./before.ts";
+import { again, gather, questionsOf, type Gathered } from "./before.ts";
+import { handleOf, type HandleOptions } from "./handle.ts";
+import type { Limits } from "./hosts.ts";
 import type { Caller } from "./methods.ts";
+import { mostRounds, policy, type Generation, type Way } from "./policy.ts";
+import { progressReports, type ProgressReport } from "./progress.ts";
+import type { Binding, CallState, Seal } from "./seal.ts";
 
-/**
- * What becomes of a call, by whether its client declared the extension on it and whether its tool runs without.
- * `handle`: the client gets the task and comes back for the result. `hold`: the same durable task, with the call kept
- * open until it ends. `refuse`: no task.
- */
-const policy = {
-  declared: { optional: "handle", required: "handle" },
-  undeclared: { optional: "hold", required: "refuse" },
-} as const;
-
-/** The least that the task of a held call is kept, in milliseconds: nobody else reads it, and once it ended, at once. */
-const leastHeldMs = 60_000;
+/** The least that a task is kept whose call waits for its end, in milliseconds: else it could be gone before it is read. */
+const leastKeptMs = 60_000;
 
 /** One `tools/call` of a task tool. */
 export interface Call extends Caller {
   readonly tool: TaskTool;
+  readonly generation: Generation;
   /** The arguments as the caller sent them: the worker parses them again. */
   readonly args: unknown;
   readonly auth: AuthInfo | undefined;
   /** Of the request, where it carries any. */
   readonly trace: TraceContext | null;
-  /** Whether the protocol of this request knows results that ask for input. */
-  readonly canAsk: boolean;
+  readonly limits: Limits;
   readonly inputResponses: Readonly<Record<string, unknown>>;
   readonly requestState: unknown;
+  /** Sends progress to who called, or null where they did not ask for it. */
+  readonly progress: ((report: ProgressReport) => void) | null;
   /** Aborts when nobody waits for the answer any more. */
   readonly signal: AbortSignal;
+  /** Aborts when the server stops: the call is then answered with what there is. */
+  readonly stop: AbortSignal;
 }
 
-/** What a call is answered with. `task` and `error` are none of the SDK's tool results. */
+/** What a call is answered with. `handle`, `task` and `error` are none of the results that the SDK lets through. */
 export type Reply =
   | { readonly kind: "result"; readonly result: CallToolResult }
-  | { readonly kind: "asking"; readonly requests: InputRequests; readonly state: string }
+  | { readonly kind: "round"; readonly requests: InputRequests; readonly state: string }
+  | { readonly kind: "handle"; readonly result: CallToolResult }
   | { readonly kind: "task"; readonly task: WireTask }
   | { readonly kind: "error"; readonly error: RpcError };
 
 /** What answering calls takes. */
 export interface ReplyParts {
   readonly engine: Engine;
+  readonly clock: Clock;
+  readonly seal: Seal;
   readonly keepAuth: (auth: AuthInfo | undefined) => unknown;
 }
 
-/** Answers a call whose arguments are valid. */
+/** Answers a call whose arguments are valid, as `policy` says. */
 export async function reply(parts: ReplyParts, call: Call): Promise<Reply> {
-  const { tool, client } = call;
+  const { tool } = call;
   if (!isWritable(call.args)) throw new TaskError("INVALID_PARAMS", { detail: "The arguments are nested too deeply." });
-  const way = policy[client.tasks ? "declared" : "undeclared"][tool.support];
+  const way = policy[call.generation][tool.support];
   if (way === "refuse") return refusal("EXTENSION_REQUIRED", tasksRequired);
 
-  const questions = questionsOf(tool);
-  let answers: Readonly<Record<string, unknown>> = {};
-  if (questions.length > 0) {
-    if (!call.canAsk) return toolError("INPUT_NEEDS_TASK");
-    const missing = questions.map(({ request }) => missingFor(request, client)).find((kind) => kind !== null);
-    if (missing !== undefined) return refusal("INPUT_UNSUPPORTED", { requiredCapabilities: missing });
-    const gathered = await gather(questions, call.inputResponses, call.requestState);
-    if (gathered.kind === "asking") return gathered;
-    if (gathered.kind === "refused") return toolError(gathered.code);
-    answers = gathered.answers;
-  }
+  const state: CallState =
+    call.requestState === undefined ? { rounds: 0 } : await parts.seal.open(call.requestState, bindingOf(call));
+  if (state.taskId !== undefined) return follow(parts, call, way, { ...state, taskId: state.taskId });
 
+  const before = await askBefore(call, state);
+  if (before.kind === "refusal") return before.reply;
+  if (before.kind === "asking")
+    return round(parts, call, before.requests, { rounds: state.rounds, answers: before.kept });
   call.signal.throwIfAborted();
-  const keepMs = way === "hold" ? Math.max(tool.keepMs, leastHeldMs) : tool.keepMs;
-  const task = await create(parts, call, answers, keepMs);
-  return way === "handle" ? { kind: "task", task: parts.engine.handle(task) } : hold(parts.engine, task, call);
+  call.stop.throwIfAborted();
+  const task = await start(parts, call, way, before.answers);
+  return answer(parts, call, way, state, task);
 }
 
-function create({ engine, keepAuth }: ReplyParts, call: Call, answers: object, keepMs: number): Promise<Task> {
+type Asked = Exclude<Gathered, { kind: "refused" }> | { readonly kind: "refusal"; readonly reply: Reply };
+
+/** The questions that are asked before there is a task. */
+async function askBefore({ tool, client, generation, inputResponses }: Call, state: CallState): Promise<Asked> {
+  const questions = questionsOf(tool);
+  if (questions.length === 0) return { kind: "answered", answers: {} };
+  if (generation === "legacy") return { kind: "refusal", reply: toolError("INPUT_NEEDS_TASK") };
+  const missing = questions.map(({ request }) => missingFor(request, client)).find((kind) => kind !== null);
+  if (missing !== undefined)
+    return { kind: "refusal", reply: refusal("INPUT_UNSUPPORTED", { requiredCapabilities: missing }) };
+  const gathered = await gather(questions, inputResponses, state.answers ?? {});
+  return gathered.kind === "refused" ? { kind: "refusal", reply: toolError(gathered.code) } : gathered;
+}
+
+/** Starts the task, and waits for its end as long as the policy says. */
+function start({ engine, clock, keepAuth }: ReplyParts, call: Call, way: Way, answers: object): Promise<Task> {
   const { tool } = call;
-  return engine.create({
-    ...newTaskOf(tool),
-    keepMs,
-    owner: call.owner,
-    args: JSON.stringify(call.args ?? {}),
-    answers: JSON.stringify(answers),
-    client: call.trace === null ? call.client : { ...call.client, trace: call.trace },
-    auth: JSON.stringify(keepAuth(call.auth) ?? null),
-  });
+  const made = newTaskOf(tool);
+  return engine.create(
+    {
+      ...made,
+      keepMs: way.waits === "not" ? made.keepMs : Math.max(made.keepMs, leastKeptMs),
+      owner: call.owner,
+      args: JSON.stringify(call.args ?? {}),
+      answers: JSON.stringify(answers),
+      client: call.trace === null ? call.client : { ...call.client, trace: call.trace },
+      auth: JSON.stringify(keepAuth(call.auth) ?? null),
+    },
+    waitOf(clock, call, way),
+  );
 }
 
-/** Waits for the end of a task whose client knows of no task. Who leaves before it ends takes it along. */
-async function hold(engine: Engine, task: Task, { signal, canAsk }: Call): Promise<Reply> {
-  let ended: Task;
-  try {
-    ended = await engine.settled(task.id, task.owner, signal);
-  } catch (thrown) {
-    // Whatever the reason: nobody is left who could fetch what it makes.
-    await engine.cancel(task.id, task.owner);
-    throw thrown;
+/** Goes on with the task of an earlier round. Answers are taken by their keys, so that a repeated round changes nothing. */
+async function follow(
+  parts: ReplyParts,
+  call: Call,
+  way: Way,
+  state: CallState & { readonly taskId: string },
+): Promise<Reply> {
+  const { engine, clock } = parts;
+  if (Object.keys(call.inputResponses).length > 0) await engine.answer(state.taskId, call.owner, call.inputResponses);
+  const task = await engine.wait(state.taskId, call.owner, waitOf(clock, call, way));
+  return answer(parts, call, way, state, task);
+}
+
+function waitOf(clock: Clock, { limits, signal, stop, progress }: Call, { waits }: Way): Wait {
+  const report = progress === null ? () => {} : progressReports(clock, progress);
+  return {
+    forMs: { not: 0, grace: limits.graceMs, hold: limits.holdMs }[waits],
+    signal: AbortSignal.any([signal, stop]),
+    seen(task) {
+      if (task.status !== "working") return true;
+      report(task);
+      return false;
+    },
+  };
+}
+
+/** What is answered when the wait is over. */
+async function answer(parts: ReplyParts, call: Call, way: Way, state: CallState, task: Task): Promise<Reply> {
+  if (call.signal.aborted) {
+    if (isStop(call.signal.reason)) await parts.engine.cancel(task.id, task.owner);
+    throw call.signal.reason;
   }
-  switch (ended.status) {
-    case "completed":
-      return { kind: "result", result: resultOf(ended) };
-    case "failed": {
-      const error = JSON.parse(ended.error ?? "{}") as RpcError;
-      // Older protocols don't have this code, and their clients declare input once for all requests, not on each.
-      if (error.code === codes.INPUT_UNSUPPORTED.rpc && !canAsk) return toolError("INPUT_NEEDS_TASK");
-      return { kind: "error", error };
-    }
-    case "cancelled":
-      return toolError("CANCELLED");
-    case "input_required":
-      await engine.cancel(task.id, task.owner);
-      // What can't go on without a task is refused for want of the extension, in the protocol that has it.
-      return canAsk ? refusal("EXTENSION_REQUIRED", tasksRequired) : toolError("INPUT_NEEDS_TASK");
-    case "working":
-      throw new TaskError("INTERNAL");
+  if (isTerminal(task.status)) return way.waits === "not" ? taskOf(parts, call, task) : ended(parts, call, way, task);
+  const requests = fitFor(call.client, task.inputRequests);
+  const next = Object.keys(requests).length > 0 ? way.asks : way.runs;
+  if (next === "task") return taskOf(parts, call, task);
+  // Nobody is asked to come back to what waits for somebody else.
+  const stuck = task.status === "input_required" && Object.keys(requests).length === 0;
+  if (next === "handle" || stuck || state.rounds >= mostRounds) return handle(parts, call, task);
+  const { rounds } = state;
+  return round(parts, call, remarked(requests, call.inputResponses), { rounds, taskId: task.id });
+}
+
+/**
+ * Whether a request was taken back by somebody who wants the work to stop. A connection that is gone, or a time limit,
+ * tells nothing of the kind: hosts cut every call after a while, and whoever made it may make it again.
+ */
+function isStop(reason: unknown): boolean {
+  if (typeof reason === "string") return !/time.{0,2}out|deadline/i.test(reason);
+  return reason instanceof DOMException;
+}
+
+function ended(parts: ReplyParts, call: Call, way: Way, task: Task): Reply {
+  if (task.status === "completed") return { kind: "result", result: resultOf(task) };
+  if (task.status === "failed") {
+    const error = JSON.parse(task.error ?? "{}") as RpcError;
+    // Older protocols don't have this code, and their clients declare input once for all requests, not on each.
+    const unknown = error.code === codes.INPUT_UNSUPPORTED.rpc && call.generation === "legacy";
+    return unknown ? toolError("INPUT_NEEDS_TASK") : { kind: "error", error };
   }
+  return way.runs === "task" ? taskOf(parts, call, task) : toolError("CANCELLED");
+}
+
+async function round({ seal }: ReplyParts, call: Call, requests: InputRequests, state: CallState): Promise<Reply> {
+  const sealed = await seal.seal({ ...state, rounds: state.rounds + 1 }, bindingOf(call));
+  return { kind: "round", requests, state: sealed };
+}
+
+/** A question that comes back says what was wrong about its answer. */
+function remarked(requests: InputRequests, responses: Readonly<Record<string, unknown>>): InputRequests {
+  return Object.fromEntries(
+    Object.entries(requests).map(([key, request]) => [
+      key,
+      Object.hasOwn(responses, key) ? again(request, responses[key]) : request,
+    ]),
+  );
+}
+
+function bindingOf({ owner, tool, args }: Call): Binding {
+  return { owner, tool: tool.name, args };
+}
+
+function taskOf({ engine }: ReplyParts, { client }: Call, task: Task): Reply {
+  return { kind: "task", task: engine.handle(task, client) };
+}
+
+function handle({ engine }: ReplyParts, { tool }: Call, task: Task): Reply {
+  const options: HandleOptions = {
+    tool: tool.name,
+    companions: false,
+    modelMayAnswer: false,
+    answerAt: (taskId) => `Whoever runs this server answers it with: mcp-tasks answer ${taskId}`,
+  };
+  return { kind: "handle", result: handleOf(engine.describe(task), options) };
 }
 
 /** The SDK marks results itself, in the protocol that has marks. */

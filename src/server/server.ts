@@ -1,5 +1,6 @@
 import { setImmediate } from "node:timers/promises";
 import {
+  CLIENT_INFO_META_KEY,
   inputRequired,
   McpServer,
   ProtocolError,
@@ -11,6 +12,7 @@ import {
 } from "@modelcontextprotocol/server";
 import { z } from "zod";
 import type { Blobs } from "../blobs.ts";
+import type { Clock } from "../clock.ts";
 import type { Engine } from "../engine/engine.ts";
 import { TaskError } from "../errors.ts";
 import { capabilitiesKey, noCapabilities, readCapabilities, tasksExtension } from "../protocol/capabilities.ts";
@@ -18,13 +20,21 @@ import { readTrace } from "../protocol/trace.ts";
 import type { TaskTool } from "../tool.ts";
 import { questionsOf } from "./before.ts";
 import { answerTo, cancelTask, getTask, updateTask, type Caller, type Params } from "./methods.ts";
-import { reply } from "./reply.ts";
+import type { HostInfo, Limits } from "./hosts.ts";
+import type { Generation } from "./policy.ts";
+import { reply, type Call } from "./reply.ts";
 import { addResults } from "./results.ts";
+import type { Seal } from "./seal.ts";
 import { intercept, type Exchanges } from "./swap.ts";
 
 /** What a server is made of. */
 export interface ServerParts {
   readonly engine: Engine;
+  readonly clock: Clock;
+  /** Seals what clients carry from one round of a call to the next. */
+  readonly seal: Seal;
+  /** How long the calls of a client may wait. */
+  readonly limits: (host: HostInfo | undefined) => Limits;
   /** Of several versions of a tool, the last one is offered. */
   readonly tools: readonly TaskTool[];
   /** Names who a request is from; `""` where nobody is authenticated. */
@@ -39,7 +49,7 @@ export interface ServerParts {
 /** A factory whose servers know tasks, and what it takes to stop serving without losing anything. */
 export interface TaskServers {
   readonly factory: McpServerFactory;
-  /** Answers the calls that wait for a task, and cancels what they wait for. Resolves when no call is left. */
+  /** Answers the calls that wait for a task as if their time was up. Resolves when no call is left. */
   stop(): Promise<void>;
 }
 
@@ -71,13 +81,15 @@ export function taskServers(parts: ServerParts, factory: McpServerFactory): Task
       try {
         const mcp = await factory(context);
         if (!(mcp instanceof McpServer)) throw new TaskError("MISUSE", { detail: "The factory makes an McpServer." });
-        const exchanges = intercept(mcp);
+        const exchanges = intercept(mcp, (method, params, result) =>
+          method === "tools/list" && !isDeclared(params) ? withoutHandles(tools, result) : result,
+        );
         const modern = context.era === "modern";
         if (modern) addMethods(mcp, parts, exchanges);
         if (parts.blobs !== null) addResults(mcp, parts, parts.blobs);
         for (const tool of tools) {
           const answer = (ctx: ServerContext) =>
-            answerCall(parts, exchanges, { tool, modern, stop: stopping.signal }, ctx);
+            answerCall(parts, exchanges, { mcp, tool, modern, stop: stopping.signal }, ctx);
           addTool(mcp, tool, (ctx) => track(answer(ctx)));
         }
         return mcp;
@@ -117,6 +129,24 @@ function callerOf(parts: ServerParts, ctx: ServerContext): Caller {
   };
 }
 
+/** Whether a request of 2026-07-28 declares the extension; one of an older protocol never does. */
+function isDeclared(params: Params): boolean {
+  return readCapabilities((params._meta as Params | undefined)?.[capabilitiesKey]).tasks;
+}
+
+/** A tool that may be answered with a handle promises no form of its results: a handle would break the promise. */
+function withoutHandles(ours: readonly TaskTool[], result: Params): Params {
+  const held = new Set(ours.filter(({ support }) => support === "optional").map(({ name }) => name));
+  const listed = (result.tools ?? []) as readonly { readonly name: string; readonly outputSchema?: unknown }[];
+  return {
+    ...result,
+    tools: listed.map((tool) => {
+      const { outputSchema: _outputSchema, ...rest } = tool;
+      return held.has(tool.name) ? rest : tool;
+    }),
+  };
+}
+
 type ToolAnswer = CallToolResult | InputRequiredResult;
 
 function addTool(mcp: McpServer, tool: TaskTool, answer: (ctx: ServerContext) => Promise<ToolAnswer>): void {
@@ -132,32 +162,33 @@ function addTool(mcp: McpServer, tool: TaskTool, answer: (ctx: ServerContext) =>
   else mcp.registerTool(tool.name, { ...config, inputSchema }, (_args, ctx) => answer(ctx));
 }
 
+interface CallParts {
+  readonly mcp: McpServer;
+  readonly tool: TaskTool;
+  readonly modern: boolean;
+  readonly stop: AbortSignal;
+}
+
 async function answerCall(
   parts: ServerParts,
   exchanges: Exchanges,
-  { tool, modern, stop }: { readonly tool: TaskTool; readonly modern: boolean; readonly stop: AbortSignal },
+  callParts: CallParts,
   ctx: ServerContext,
 ): Promise<ToolAnswer> {
-  const { id, signal, inputResponses = {} } = ctx.mcpReq;
+  const { id, signal } = ctx.mcpReq;
   try {
-    const caller = callerOf(parts, ctx);
-    const answer = await reply(parts, {
-      ...caller,
-      client: modern ? caller.client : noCapabilities,
-      tool,
-      args: exchanges.params(id).arguments,
-      auth: ctx.http?.authInfo,
-      trace: readTrace(exchanges.params(id)._meta),
-      canAsk: modern,
-      inputResponses,
-      requestState: ctx.mcpReq.requestState(),
-      signal: AbortSignal.any([signal, stop]),
-    });
+    const answer = await reply(parts, callOf(parts, exchanges, callParts, ctx));
     switch (answer.kind) {
       case "result":
         return answer.result;
-      case "asking":
-        return inputRequired({ inputRequests: answer.requests as never, requestState: answer.state });
+      case "round":
+        return inputRequired({
+          ...(Object.keys(answer.requests).length === 0 ? {} : { inputRequests: answer.requests as never }),
+          requestState: answer.state,
+        });
+      case "handle":
+        exchanges.answer(id, { result: { ...(callParts.modern ? { resultType: "complete" } : {}), ...answer.result } });
+        return placeholder;
       case "task":
         exchanges.answer(id, { result: { resultType: "task", ...answer.task } });
         return placeholder;
@@ -170,4 +201,40 @@ async function answerCall(
     if (!signal.aborted || thrown !== signal.reason) exchanges.answer(id, { error: answerTo(thrown, parts.onError) });
     return placeholder;
   }
+}
+
+function callOf(
+  parts: ServerParts,
+  exchanges: Exchanges,
+  { mcp, tool, modern, stop }: CallParts,
+  ctx: ServerContext,
+): Call {
+  const { id, signal, inputResponses = {}, _meta } = ctx.mcpReq;
+  const { owner, client } = callerOf(parts, ctx);
+  const generation: Generation = modern ? (client.tasks ? "declared" : "rounds") : "legacy";
+  const envelope = ctx.mcpReq.envelope as Params | undefined;
+  const host = modern ? (envelope?.[CLIENT_INFO_META_KEY] as HostInfo | undefined) : mcp.server.getClientVersion();
+  const progressToken = _meta?.progressToken;
+  return {
+    owner,
+    client: modern ? client : noCapabilities,
+    tool,
+    generation,
+    args: exchanges.params(id).arguments,
+    auth: ctx.http?.authInfo,
+    trace: readTrace(exchanges.params(id)._meta),
+    limits: parts.limits(host),
+    inputResponses,
+    requestState: modern ? ctx.mcpReq.requestState() : undefined,
+    progress:
+      progressToken === undefined
+        ? null
+        : (report) => {
+            const params = { progressToken, ...report };
+            // Who has left hears nothing; the call itself learns of it by its signal.
+            ctx.mcpReq.notify({ method: "notifications/progress", params }).catch(() => {});
+          },
+    signal,
+    stop,
+  };
 }

@@ -2,6 +2,7 @@ import type { JSONRPCMessage, RequestId } from "@modelcontextprotocol/server";
 import type { Engine } from "../engine/engine.ts";
 import { asTaskError, type TaskError } from "../errors.ts";
 import { acknowledgement, openFeed, taskNotification, type Acknowledgement, type Sink } from "./listen.ts";
+import type { Caller } from "./methods.ts";
 
 /** The open event streams of a server. */
 export interface TaskStreams {
@@ -14,7 +15,7 @@ export interface TaskStreams {
 /** One subscription. */
 export interface StreamOptions {
   readonly id: RequestId;
-  readonly owner: string;
+  readonly caller: Caller;
   readonly taskIds: readonly string[];
   readonly answer: Response;
   readonly signal: AbortSignal;
@@ -84,7 +85,7 @@ export function taskStreams(engine: Engine, keepAliveMs: number, onError: (error
 
 async function openStream(
   engine: Engine,
-  { id, owner, taskIds, signal }: StreamOptions,
+  { id, caller, taskIds, signal }: StreamOptions,
   frames: Frames,
   onError: (error: TaskError) => void,
 ): Promise<OpenStream> {
@@ -105,7 +106,7 @@ async function openStream(
   };
   const ack = (await frames.next()) as Acknowledgement | undefined;
   if (ack === undefined) throw new Error("The SDK's stream ended before its acknowledgement");
-  const feed = await openFeed(engine, owner, taskIds, sink, onError);
+  const feed = await openFeed(engine, caller, taskIds, sink, onError);
 
   function leave(): void {
     over = true;

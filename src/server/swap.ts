@@ -15,12 +15,15 @@ export interface Exchanges {
   answer(id: RequestId, answer: Answer): void;
 }
 
+/** Changes a result that the SDK gives by itself. */
+export type Amend = (method: string, params: Params, result: Params) => Params;
+
 /**
  * Sits between a server and its transport. The SDK knows no tool result that is a task, and turns whatever a tool
  * throws into a tool error: a tool returns a placeholder instead, and what it means is put in its place here.
  */
-export function intercept(mcp: McpServer): Exchanges {
-  const open = new Map<RequestId, { readonly params: Params; answer?: Answer }>();
+export function intercept(mcp: McpServer, amend: Amend): Exchanges {
+  const open = new Map<RequestId, { readonly method: string; readonly params: Params; answer?: Answer }>();
   const connect = mcp.connect.bind(mcp);
 
   mcp.connect = async (transport) => {
@@ -42,17 +45,20 @@ export function intercept(mcp: McpServer): Exchanges {
       const { id } = message;
       const error = { code: invalidRequest, message: "A request with this id is still open. Give each its own." };
       if (open.has(id)) return { jsonrpc: "2.0", id, error };
-      open.set(id, { params: message.params ?? {} });
+      open.set(id, { method: message.method, params: message.params ?? {} });
     } else if (message.method === "notifications/cancelled") open.delete(message.params?.requestId as RequestId);
     return undefined;
   }
 
   function outgoing(message: JSONRPCMessage): JSONRPCMessage {
     if ("method" in message || message.id === undefined) return message;
-    const answer = open.get(message.id)?.answer;
-    open.delete(message.id);
-    if (answer === undefined) return message;
     const { id } = message;
+    const exchange = open.get(id);
+    open.delete(id);
+    if (exchange === undefined) return message;
+    const { method, params, answer } = exchange;
+    if (answer === undefined)
+      return "result" in message ? { ...message, result: amend(method, params, message.result) } : message;
     if ("error" in answer) return { jsonrpc: "2.0", id, error: answer.error };
     const meta = "result" in message ? message.result._meta : undefined;
     return { jsonrpc: "2.0", id, result: { ...answer.result, ...(meta === undefined ? {} : { _meta: meta }) } };

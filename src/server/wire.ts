@@ -106,12 +106,12 @@ export function taskWire(parts: ServerParts, transport: StdioServerTransport, op
   async function open(id: RequestId, subscription: Subscription, ack: Acknowledgement): Promise<void> {
     const { request, taskIds } = subscription;
     try {
-      const owner = parts.owner(undefined);
       const client = readCapabilities(request.params?._meta?.[capabilitiesKey]);
-      const wanted = wantedTasks({ owner, client }, taskIds, options.maxTaskIds);
-      subscription.release = limits.take(owner);
+      const caller = { owner: parts.owner(undefined), client };
+      const wanted = wantedTasks(caller, taskIds, options.maxTaskIds);
+      subscription.release = limits.take(caller.owner);
       const others = Object.keys(ack.params.notifications).length > 0;
-      const feed = await openFeed(parts.engine, owner, wanted, sinkOf(id, others), parts.onError);
+      const feed = await openFeed(parts.engine, caller, wanted, sinkOf(id, others), parts.onError);
       if (subscriptions.get(id) !== subscription) return feed.stop();
       subscription.feed = feed;
       await transport.send(acknowledgement(ack, feed.ids));

@@ -232,6 +232,8 @@ export interface TaskStore extends AsyncDisposable {
   watch(listener: (taskId: string | null) => void): () => void;
   /** Fails what timed out, cancels what outlived its grace, requeues what was lost, purges what is over; one batch. */
   sweep(): Promise<Swept>;
+  /** Keeps the first value for a name, and returns the one that is kept: what replicas share and no client may know. */
+  secret(name: string, value: string): Promise<string>;
   /** For operators: tasks of every owner, newest first. */
   list(filter: ListFilter): Promise<readonly Task[]>;
   /** For operators: counts of what isn't finished, in no order. Takes time in proportion to that. */

@@ -81,6 +81,7 @@ export function startAttempt(options: AttemptOptions): RunningAttempt {
     reporter,
     waits,
     signal: controller.signal,
+    onlyCaller: tool.input === "caller",
     limits: options.limits,
     lost: () => abort(new TaskError("LEASE_LOST")),
   });

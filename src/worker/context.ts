@@ -25,6 +25,8 @@ export interface ContextOptions {
   readonly reporter: Reporter;
   readonly waits: WaitList;
   readonly limits: ValueLimits;
+  /** Whether only the client that made the call may be asked. */
+  readonly onlyCaller: boolean;
   /** Called when a write shows that the attempt is no longer ours. */
   readonly lost: () => void;
 }
@@ -133,7 +135,7 @@ export function createContext(options: ContextOptions): TaskContext {
     return named("input", name, async (key) => {
       const known = lookUp(journal.inputs, key)?.response ?? null;
       if (known !== null) return replay.use(known);
-      const missing = missingFor(request, claim.client);
+      const missing = options.onlyCaller ? missingFor(request, claim.client) : null;
       if (missing !== null) throw new TaskError("INPUT_UNSUPPORTED", { data: { requiredCapabilities: missing } });
       signal.throwIfAborted();
       replay.live();

@@ -1,4 +1,5 @@
 import { expect, test } from "vitest";
+import { TaskError } from "../../src/errors.ts";
 import { tasksExtension } from "../../src/protocol/capabilities.ts";
 import { declared, open } from "./harness.ts";
 
@@ -63,13 +64,14 @@ test("only what is missing or doesn't fit is asked again, and the rest is rememb
   expect(JSON.parse((await served.claim()).answers)).toEqual({ name: { name: "Ada" }, size: { size: 2 } });
 });
 
-test.each(["not json", "[]", '{"name":{"action":"accept","content":{"name":"x"}}}', '{"name":7}'])(
-  "a state that the client made up, such as %s, is checked like an answer",
+test.each(["not json", "[]", '{"name":{"action":"accept","content":{"name":"x"}}}'])(
+  "a state that the client made up, such as %s, is refused",
   async (requestState) => {
     await using served = await open();
     const inputResponses = { "before:size": accept({ size: 2 }) };
     const { body } = await served.call("tools/call", { ...call, inputResponses, requestState });
-    expect(Object.keys(body.result!.inputRequests)).toEqual(["before:name"]);
+    expect(body.error).toMatchObject({ code: -32602, message: new TaskError("STATE_REFUSED").message });
+    await expect(served.claim()).rejects.toThrow("Nothing to claim");
   },
 );
 

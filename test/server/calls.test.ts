@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { tasksExtension, tasksRequired } from "../../src/protocol/capabilities.ts";
-import { completed, declared, eventually, open, question, type Json, type Served } from "./harness.ts";
+import { completed, declared, eventually, open, type Json, type Served } from "./harness.ts";
 
 test("a call of a client that knows tasks is answered with the task, flat, and nothing of its payload", async () => {
   await using served = await open();
@@ -82,20 +82,6 @@ test("a held call ends with the JSON-RPC error of its task", async () => {
   expect((await answer).body.error).toEqual(error);
 });
 
-test("a held call whose task asks for input is refused for want of the extension, and the task is cancelled", async () => {
-  await using served = await open();
-  const answer = served.call("tools/call", { name: "typed" }, undeclared);
-  const claim = await eventually(() => served.claim().catch(() => undefined));
-  const waits = { inputs: [{ key: "ok", request: question("Sure?") }], events: [], timers: [] };
-  await served.engine.attempts.park(claim, waits, false);
-  const extensions = { "io.modelcontextprotocol/tasks": {} };
-  expect(await answer).toMatchObject({
-    status: 400,
-    body: { error: { code: -32021, data: { requiredCapabilities: { extensions } } } },
-  });
-  expect((await served.engine.read(claim.taskId, "")).status).toBe("cancelled");
-});
-
 test("a held call whose task is cancelled is a tool error", async () => {
   await using served = await open();
   const answer = served.call("tools/call", { name: "typed" }, undeclared);
@@ -112,14 +98,16 @@ test("a held call gets its result however short its tool is kept: nobody else co
   expect((await answer).body.result).toMatchObject({ content: [{ type: "text", text: "done" }] });
 });
 
-test("a client that leaves a held call takes its task along", async () => {
+test("a client that leaves a held call leaves the task alone: its host may have a time limit, and call again", async () => {
   await using served = await open();
   const leave = new AbortController();
   const answer = served.call("tools/call", { name: "typed" }, { ...undeclared, signal: leave.signal });
   const claim = await eventually(() => served.claim().catch(() => undefined));
   leave.abort();
   await expect(answer).rejects.toThrow();
-  await eventually(async () => (await served.engine.read(claim.taskId, "")).cancelRequested);
+  // Resolves when no call is left.
+  await served.handler.close();
+  expect(await served.engine.read(claim.taskId, "")).toMatchObject({ status: "working", cancelRequested: false });
   expect(served.errors).toEqual([]);
 });
 
@@ -133,13 +121,13 @@ test("a connection dropped after the handle leaves the task alone", async () => 
   expect(await served.engine.read(result.taskId, "")).toMatchObject({ status: "working", cancelRequested: false });
 });
 
-test("closing answers the calls that wait, and cancels their tasks", async () => {
+test("closing answers the calls that wait as if their time was up, and their tasks go on", async () => {
   await using served = await open();
   const answer = served.call("tools/call", { name: "typed" }, undeclared);
   const claim = await eventually(() => served.claim().catch(() => undefined));
   await served.handler.close();
-  expect((await answer).body.error).toMatchObject({ code: -32603, message: expect.stringContaining("shutting down") });
-  expect(await served.engine.read(claim.taskId, "")).toMatchObject({ cancelRequested: true });
+  expect((await answer).body.result).toMatchObject({ resultType: "input_required", requestState: expect.any(String) });
+  expect(await served.engine.read(claim.taskId, "")).toMatchObject({ status: "working", cancelRequested: false });
 });
 
 /** Sends a request of protocol 2025-11-25. */
@@ -174,7 +162,7 @@ test("a client of 2025-11-25 sees no extension, and its call is held, too", asyn
   expect((await answer).result).toEqual({ content: [{ type: "text", text: "done" }] });
 });
 
-test("a client of 2025-11-25 that leaves takes its task along, too, and closing answers those that stay", async () => {
+test("a client of 2025-11-25 that leaves leaves the task alone, too, and closing gives a handle to those that stay", async () => {
   await using served = await open();
   const leave = new AbortController();
   const call = { name: "typed", arguments: {} };
@@ -182,11 +170,13 @@ test("a client of 2025-11-25 that leaves takes its task along, too, and closing 
   const first = await eventually(() => served.claim().catch(() => undefined));
   leave.abort();
   await expect(left).rejects.toThrow();
-  await eventually(async () => (await served.engine.read(first.taskId, "")).cancelRequested);
   const stays = legacy(served, "tools/call", call);
   const second = await eventually(() => served.claim().catch(() => undefined));
   await served.handler.close();
-  expect((await stays).error).toMatchObject({ code: -32603 });
-  expect(await served.engine.read(second.taskId, "")).toMatchObject({ cancelRequested: true });
+  const { result } = await stays;
+  expect(result).not.toHaveProperty("resultType");
+  expect(result).toMatchObject({ structuredContent: { taskId: second.taskId, status: "working" } });
+  for (const { taskId } of [first, second])
+    expect(await served.engine.read(taskId, "")).toMatchObject({ status: "working", cancelRequested: false });
   await expect(served.handler.listen()).rejects.toMatchObject({ code: "SHUTTING_DOWN" });
 });

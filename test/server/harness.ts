@@ -3,6 +3,9 @@ import { z } from "zod";
 import { createEngine, type Engine, type EngineOptions } from "../../src/engine/engine.ts";
 import type { TaskError } from "../../src/errors.ts";
 import { capabilitiesKey, tasksExtension } from "../../src/protocol/capabilities.ts";
+import { systemClock } from "../../src/clock.ts";
+import { limitsFor, type HoldOptions } from "../../src/server/hosts.ts";
+import { createSeal, newSecret } from "../../src/server/seal.ts";
 import { serve, type Listening, type ServeOptions, type TaskHandler } from "../../src/server/http.ts";
 import type { ServerParts } from "../../src/server/server.ts";
 import { sqlite } from "../../src/store/sqlite/index.ts";
@@ -122,12 +125,20 @@ export const authenticate = (request: Request): AuthInfo | Response => {
   return { token, clientId: token, scopes: [] };
 };
 
-export async function open(options: ServeOptions = {}, engineOptions: Partial<EngineOptions> = {}): Promise<Served> {
-  const store = engineOptions.store ?? sqlite(":memory:");
+export async function open(
+  options: ServeOptions = {},
+  engineOptions: Partial<EngineOptions> = {},
+  reply: HoldOptions = { grace: 0 },
+): Promise<Served> {
+  const { clock = systemClock } = engineOptions;
+  const store = engineOptions.store ?? sqlite(":memory:", { clock });
   const engine = createEngine({ ...engineOptions, store });
   const errors: TaskError[] = [];
   const parts: ServerParts = {
     engine,
+    clock,
+    seal: createSeal(clock, () => store.secret("state", newSecret())),
+    limits: limitsFor(reply),
     tools,
     owner: (auth) => auth?.clientId ?? "",
     blobs: null,

@@ -1,5 +1,8 @@
 /** A stdio server over a store that the test shares: `stdio-server.ts FILE`. It prints where it shouldn't. */
+import { systemClock } from "../../src/clock.ts";
 import { createEngine } from "../../src/engine/engine.ts";
+import { limitsFor } from "../../src/server/hosts.ts";
+import { createSeal, newSecret } from "../../src/server/seal.ts";
 import { serveStdio } from "../../src/server/stdio.ts";
 import { sqlite } from "../../src/store/sqlite/index.ts";
 import { factory, tools } from "./harness.ts";
@@ -8,6 +11,9 @@ const store = sqlite(process.argv[2] ?? ":memory:");
 const engine = createEngine({ store });
 const parts = {
   engine,
+  clock: systemClock,
+  seal: createSeal(systemClock, () => store.secret("state", newSecret())),
+  limits: limitsFor({ grace: 0 }),
   tools,
   owner: () => "",
   blobs: null,

@@ -189,15 +189,15 @@ test("requests that came before the end of the input are answered, and then the 
   expect(served.errors.join("")).toContain("closed");
 });
 
-test("a call that still waits a while after the end of the input is told so, and takes its task along", async () => {
+test("a call that still waits a while after the end of the input is told where it stands, and its task goes on", async () => {
   await using served = await start();
   served.send("tools/call", { name: "typed" }, 1, {});
   const held = await eventually(() => served.beside.claim().catch(() => undefined));
   served.child.stdin.end();
-  expect(await served.next()).toMatchObject({ id: 1, error: { code: -32603 } });
+  expect(await served.next()).toMatchObject({ id: 1, result: { resultType: "input_required" } });
   expect(await served.next()).toBeUndefined();
   expect(await served.exited).toEqual([0, null]);
-  expect(await served.beside.engine.read(held.taskId, "")).toMatchObject({ cancelRequested: true });
+  expect(await served.beside.engine.read(held.taskId, "")).toMatchObject({ status: "working", cancelRequested: false });
 });
 
 test("a message that is too large is refused, and the connection goes on", async () => {

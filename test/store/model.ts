@@ -45,7 +45,7 @@ export const emptyModel = (now: number): Model => ({ now, tasks: [], gone: [] })
 /** A verb and its arguments. */
 export type Call = {
   [V in keyof TaskStore]: TaskStore[V] extends (...args: infer A) => unknown ? { verb: V; args: A } : never;
-}[Exclude<keyof TaskStore, "watch" | "census" | typeof Symbol.asyncDispose>];
+}[Exclude<keyof TaskStore, "watch" | "census" | "secret" | typeof Symbol.asyncDispose>];
 
 /** Carries a verb out and checks what the store answered. */
 export function apply(model: Model, { verb, args }: Call, got: unknown): void {

@@ -196,6 +196,7 @@ describe("waits", () => {
   test("a handler can ask in another way, under the same name, what the client can't be asked in one", async () => {
     const tool = taskTool({
       name: "login",
+      task: { input: "caller" },
       async run(_args, task) {
         try {
           await task.elicit("login", { message: "Log in", url: "https://example.test/" });

@@ -299,8 +299,12 @@ describe("waits", () => {
     expect(thrown).toMatchObject({ code });
   });
 
-  test("input that the client did not declare ends the task failed with -32021", async () => {
-    const tool = taskTool({ name: "roots", run: async (_args, task) => text((await task.roots("r")).length) });
+  test("input that only the caller may give, and can't, ends the task failed with -32021", async () => {
+    const tool = taskTool({
+      name: "roots",
+      task: { input: "caller" },
+      run: async (_args, task) => text((await task.roots("r")).length),
+    });
     await using bench = workbench([tool]);
     bench.worker();
     const client = {

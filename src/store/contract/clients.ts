@@ -492,6 +492,7 @@ export const clientCases = cases({
       () => store.requestCancel("a", owner, 0),
       () => store.sweep(),
       () => store.list({ limit: 1 }),
+      () => store.secret("name", "value"),
       () => claim(store),
       () => store.nextDue(),
       () => store.renew("w", [attempt], 1),
@@ -504,6 +505,15 @@ export const clientCases = cases({
       () => store.release(attempt, { delayMs: 0, spend: true }),
     ])
       await assert.rejects(verb, { code: "STORE_CLOSED" });
+  },
+
+  "of several values for a secret the first one is kept, and everybody gets it": async ({ store }) => {
+    const values = ["Zm9v-_8", "YmFy", "YmF6"];
+    const kept = await Promise.all(values.map((value) => store.secret("key", value)));
+    assert.ok(values.includes(kept[0] ?? ""));
+    assert.deepEqual(new Set(kept).size, 1);
+    assert.equal(await store.secret("key", "later"), kept[0]);
+    assert.equal(await store.secret("other", "another"), "another");
   },
 
   "a finished task's lifetime is that from its creation to its deletion": async ({ store, clock }) => {

@@ -173,6 +173,11 @@ export function postgres(urlOrPool: string | Pool, options: PostgresOptions = {}
     requestCancel: (id, owner, graceMs) => change(id, "request_cancel", encodeName(owner), graceMs),
     watch: (listener) => hints.watch(listener),
     sweep: () => open(sweep),
+    secret: (name, value) =>
+      open(async () => {
+        const [row] = await call<{ value: string }>("secret", name, value);
+        return row?.value ?? value;
+      }),
     list: (filter) =>
       open(async () => {
         const given = [filter.status, filter.tool, filter.owner, filter.before];

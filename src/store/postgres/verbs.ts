@@ -22,7 +22,7 @@ const columns = {
 } as const;
 
 /** A verb's name, which is that of its function. */
-export type Verb = keyof typeof functions | "get" | "journal" | "list" | "census";
+export type Verb = keyof typeof functions | "get" | "journal" | "list" | "census" | "secret";
 
 /** The statement of each verb, on the tables of a schema (a quoted name). */
 export function createVerbs(schema: string): Readonly<Record<Verb, string>> {
@@ -48,6 +48,11 @@ export function createVerbs(schema: string): Readonly<Record<Verb, string>> {
       JOIN ${schema}.activation ON activation.task = task.seq AND activation.state = 'leased'
       JOIN ${schema}.journal ON journal.seq = task.seq
       WHERE task.id = $2 AND task.epoch = $3 AND ($1::bigint IS NULL OR true)`,
+    // The first value stays; a write of no effect, so that it is returned in either case.
+    secret: `
+      INSERT INTO ${schema}.secret AS kept (name, value)
+      SELECT $2, $3 WHERE $1::bigint IS NULL OR true
+      ON CONFLICT (name) DO UPDATE SET value = kept.value RETURNING kept.value`,
     // One statement with every filter: an absent one is null. Walks the tasks from the newest and stops at the limit.
     list: `
       SELECT * FROM ${schema}.seen

@@ -43,6 +43,7 @@ export function sqlite(file: string, options: SqliteOptions = {}): TaskStore {
     requestCancel: (id, owner, graceMs) => write((tx) => tasks.requestCancel(tx, id, owner, graceMs)),
     watch: (listener) => hints.watch(listener),
     sweep: () => write((tx) => sweep(tx, findDead)),
+    secret: (name, value) => write(({ sql: { keepSecret } }) => String(keepSecret.get({ name, value })?.value)),
     list: (filter) => read(() => tasks.list(sql, filter)),
     census: () => read(() => moment(db, () => tasks.census(sql, now()))),
 

@@ -51,6 +51,11 @@ const texts = {
     WHERE activation.state = 'ready' OR activation.state = 'delayed' AND activation.due <= :now
     GROUP BY activation.queue`,
 
+  // The first value stays; a write of no effect, so that it is returned in either case.
+  keepSecret: `
+    INSERT INTO secret (name, value) VALUES (:name, :value)
+    ON CONFLICT DO UPDATE SET value = value RETURNING value`,
+
   findActivation: "SELECT state FROM activation WHERE task = :task",
   enqueue: `
     INSERT INTO activation (task, queue, tool, version, priority, owner, state, due)

@@ -1,0 +1,39 @@
+import type { Clock } from "../clock.ts";
+import type { Task } from "../store/store.ts";
+
+/** One `notifications/progress`, less its token. */
+export interface ProgressReport {
+  /** Seconds since the task was created: the task's own numbers may stand still, and each report must be larger. */
+  readonly progress: number;
+  readonly message: string;
+}
+
+/** A report that brings news follows the last one after so long, and one that only shows life after so long. */
+const newsMs = 1_000;
+const lifeMs = 4_000;
+
+/**
+ * Reports what a held call sees of its task (core specification, "Progress"). To be called whenever the task was looked
+ * at: it has no timer of its own.
+ */
+export function progressReports(clock: Clock, send: (report: ProgressReport) => void): (task: Task) => void {
+  let told = "";
+  let toldAt = clock.now();
+  let begun: { readonly at: number; readonly ageMs: number } | undefined;
+
+  return (task) => {
+    const now = clock.now();
+    begun ??= { at: now, ageMs: Math.max(0, now - task.createdAt) };
+    const message = words(task);
+    if (now - toldAt < (message === told ? lifeMs : newsMs)) return;
+    told = message;
+    toldAt = now;
+    send({ progress: (begun.ageMs + now - begun.at) / 1_000, message: message === "" ? "Working" : message });
+  };
+}
+
+function words({ statusMessage, progress }: Task): string {
+  const { progress: done, total } = progress ?? {};
+  const numbers = done === undefined ? "" : total === undefined ? `(${done})` : `(${done} of ${total})`;
+  return [statusMessage ?? "", numbers].filter((part) => part !== "").join(" ");
+}
