@@ -1,10 +1,8 @@
 import { McpServer } from "@modelcontextprotocol/server";
-import { createEngine } from "../src/engine/engine.ts";
-import { serve } from "../src/server/http.ts";
+import { createTasks, taskTool } from "../src/index.ts";
+import { newTask } from "../src/store/contract/kit.ts";
 import { sqlite } from "../src/store/sqlite/index.ts";
 import type { Attempt } from "../src/store/store.ts";
-import { newTaskOf, taskTool } from "../src/tool.ts";
-import { callOf } from "./embedded.ts";
 
 /** What an {@link Order} is answered with. */
 export interface Memory {
@@ -21,7 +19,6 @@ export type Order =
 /** Serves so many running tasks, and changes them when told to by IPC. */
 const [file = "", count = "0"] = process.argv.slice(2);
 const store = sqlite(file);
-const engine = createEngine({ store, liveTasksPerOwner: null });
 const never = () => {
   throw new Error("No worker runs here");
 };
@@ -32,7 +29,7 @@ const wanted = {
 };
 const claims: Attempt[] = [];
 while (claims.length < Number(count)) {
-  await Promise.all(Array.from({ length: 500 }, () => engine.create({ ...newTaskOf(tool), ...callOf({}) })));
+  await Promise.all(Array.from({ length: 500 }, () => store.create(newTask({ tool: tool.name, owner: "" }), null)));
   for (let taken = 1; taken > 0;) {
     const claimed = await store.claim({ ...wanted, count: 500 });
     taken = claimed.length;
@@ -41,9 +38,10 @@ while (claims.length < Number(count)) {
 }
 
 const onError = (error: Error) => console.error(error.message, error.cause ?? "");
-const parts = { engine, tools: [tool], owner: () => "", keepAuth: () => null, blobs: null, onError };
-const handler = serve(parts, () => new McpServer({ name: "bench", version: "1.0.0" }), { maxStreams: 100_000 });
-const { url } = await handler.listen();
+const served = createTasks({ store, tools: [tool], onError });
+const { url } = await served
+  .serve(() => new McpServer({ name: "bench", version: "1.0.0" }), { maxStreams: 100_000 })
+  .listen();
 process.on("message", (order: Order) => void carryOut(order));
 process.on("disconnect", () => process.exit());
 process.send?.({ url, tasks: claims.map(({ taskId }) => taskId) });
