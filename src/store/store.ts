@@ -230,7 +230,10 @@ export interface TaskStore extends AsyncDisposable {
   requestCancel(id: string, owner: string, graceMs: number): Promise<Task | Gone | undefined>;
   /** Calls `listener` with the ids of tasks that changed, or null for any. Hints: late, repeated or lost ones are allowed. */
   watch(listener: (taskId: string | null) => void): () => void;
-  /** Fails what timed out, cancels what outlived its grace, requeues what was lost, purges what is over; one batch. */
+  /**
+   * Fails what timed out, cancels what outlived its grace, requeues what was lost; then purges what is over, perhaps in a
+   * step of its own. One batch each. Of several that sweep a database at the same time, those that come second may do nothing.
+   */
   sweep(): Promise<Swept>;
   /** Keeps the first value for a name, and returns the one that is kept: what replicas share and no client may know. */
   secret(name: string, value: string): Promise<string>;
@@ -239,11 +242,14 @@ export interface TaskStore extends AsyncDisposable {
   /** For operators: counts of what isn't finished, in no order. Takes time in proportion to that. */
   census(): Promise<Census>;
 
-  /** Takes activations: those due, and those whose lease ran out. What has no attempts left fails instead. */
+  /**
+   * Takes activations: those due, and those whose lease ran out. What has no attempts left fails instead. Each is the right
+   * one when it is taken: what comes in the meantime may be taken after others that it would have gone before.
+   */
   claim(request: ClaimRequest): Promise<readonly Claim[]>;
   /** Milliseconds until the next timer or lease end that a claim could act on, or null. */
   nextDue(): Promise<number | null>;
-  /** Renews the leases of these attempts. */
+  /** Renews the leases of these attempts, each in a step of its own. */
   renew(worker: string, attempts: readonly Attempt[], leaseMs: number): Promise<Renewal>;
   /** Records that a step begins. False: the attempt lost its lease. */
   startStep(attempt: Attempt, key: string): Promise<boolean>;

@@ -10,7 +10,9 @@ import type {
   NewTask,
   Outcome,
   Progress,
+  Renewal,
   StepRecord,
+  Swept,
   Task,
   TaskStore,
   Waits,
@@ -49,8 +51,45 @@ export type Call = {
 
 /** Carries a verb out and checks what the store answered. */
 export function apply(model: Model, { verb, args }: Call, got: unknown): void {
-  if (verb === "claim") checkClaims(model, args[0], got as readonly Claim[]);
+  if (verb === "claim") for (const step of claimSteps(args[0], got as readonly Claim[])) step(model);
   else assert.deepEqual(got, (verbs[verb] as (model: Model, ...rest: unknown[]) => unknown)(model, ...args), verb);
+}
+
+/** One atomic step of a verb: does what the verb does, and checks its part of the answer. */
+export type Step = (model: Model) => void;
+
+/** The steps of a verb where tasks are taken one by one, in each order that they may have. */
+export function stepsOf(call: Call, got: unknown): readonly (readonly Step[])[] {
+  if (call.verb === "sweep") {
+    const { purged, more, ...ended } = got as Swept;
+    return [
+      [
+        (model) => assert.deepEqual({ ...ended, more }, { ...endDue(model), more: false }),
+        (model) => assert.deepEqual(purged, purge(model)),
+      ],
+    ];
+  }
+  if (call.verb === "claim") return [claimSteps(call.args[0], got as readonly Claim[])];
+  if (call.verb === "renew") {
+    const [worker, attempts, leaseMs] = call.args;
+    const { lost, cancelled } = got as Renewal;
+    const steps = attempts.map((attempt): Step => (model) => {
+      const expected = verbs.renew(model, worker, [attempt], leaseMs);
+      assert.deepEqual(
+        [lost.filter(same(attempt)), cancelled.filter(same(attempt))].map(({ length }) => length > 0),
+        [expected.lost.length > 0, expected.cancelled.length > 0],
+      );
+    });
+    return permutations(steps);
+  }
+  return [[(model) => apply(model, call, got)]];
+}
+
+const same = (attempt: Attempt) => (other: Attempt) => other.taskId === attempt.taskId && other.epoch === attempt.epoch;
+
+function permutations<T>(items: readonly T[]): T[][] {
+  if (items.length === 0) return [[]];
+  return items.flatMap((item, at) => permutations(items.toSpliced(at, 1)).map((rest) => [item, ...rest]));
 }
 
 export function tasksOf(model: Model): Task[] {
@@ -134,59 +173,89 @@ function timeOut(model: Model): number {
   return late.length;
 }
 
+function endDue(model: Model) {
+  const timedOut = timeOut(model);
+  const late = model.tasks.filter(({ cancelBy }) => cancelBy !== null && cancelBy <= model.now);
+  for (const task of late) end(model, task, cancelled, true);
+  return { timedOut, cancelled: late.length + recover(model) };
+}
+
+function purge(model: Model): string[] {
+  const over = model.tasks.filter((task) => isOver(model, task)).toSorted((a, b) => purgeAt(a) - purgeAt(b));
+  model.tasks = model.tasks.filter((task) => !over.includes(task));
+  for (const { made } of over)
+    model.gone.push({ id: made.id, owner: made.owner, until: model.now + memoryMs(made.keepMs ?? 0) });
+  model.gone = model.gone.filter(({ until }) => until > model.now);
+  return over.map(({ seen }) => seen.id);
+}
+
 /** Which of several tasks a claim takes is partly the store's choice: what it took must be allowed, and enough. */
-function checkClaims(model: Model, request: ClaimRequest, claims: readonly Claim[]): void {
+function claimSteps(request: ClaimRequest, claims: readonly Claim[]): readonly Step[] {
+  return [
+    promote,
+    ...claims.map(
+      (claimed): Step =>
+        (model) =>
+          take(model, request, claimed),
+    ),
+    (model) => assert.ok(claims.length === request.count || free(model, request).length === 0, "nothing was left over"),
+  ];
+}
+
+function promote(model: Model): void {
   timeOut(model);
   recover(model);
   for (const task of model.tasks)
     if (task.activation !== null && "due" in task.activation) queue(model, task, task.activation.due);
-  const free = () => {
-    const running = model.tasks.filter(isLeased);
-    return model.tasks.filter(({ made, activation }) => {
-      const kind = request.tools.find(({ name, version }) => name === made.tool && version === made.version);
-      const count = (same: (other: NewTask) => boolean) => running.filter((task) => same(task.made)).length;
-      return (
-        activation !== null &&
-        "due" in activation &&
-        activation.due === 0 &&
-        kind !== undefined &&
-        request.queues.includes(made.queue) &&
-        (kind.limit === null || count(({ tool }) => tool === made.tool) < kind.limit) &&
-        (request.ownerLimit === null || count(({ owner }) => owner === made.owner) < request.ownerLimit)
-      );
-    });
-  };
-  for (const claimed of claims) {
-    const candidates = free();
-    const task = candidates.find(({ seen }) => seen.id === claimed.taskId);
-    assert.ok(task !== undefined, "what was claimed was free");
-    const { priority, owner } = task.made;
-    assert.equal(priority, Math.max(...candidates.map(({ made }) => made.priority)), "the highest priority goes first");
-    assert.equal(
-      task,
-      candidates.find(({ made }) => made.priority === priority && made.owner === owner),
-      "the oldest goes first",
+}
+
+/** What a claim may take. */
+function free(model: Model, request: ClaimRequest): ModelTask[] {
+  const running = model.tasks.filter(isLeased);
+  return model.tasks.filter(({ made, activation }) => {
+    const kind = request.tools.find(({ name, version }) => name === made.tool && version === made.version);
+    const count = (same: (other: NewTask) => boolean) => running.filter((task) => same(task.made)).length;
+    return (
+      activation !== null &&
+      "due" in activation &&
+      activation.due === 0 &&
+      kind !== undefined &&
+      request.queues.includes(made.queue) &&
+      (kind.limit === null || count(({ tool }) => tool === made.tool) < kind.limit) &&
+      (request.ownerLimit === null || count(({ owner }) => owner === made.owner) < request.ownerLimit)
     );
-    task.activation = { until: model.now + request.leaseMs, worker: request.worker };
-    task.seen.epoch += 1;
-    task.strikes += 1;
-    for (const event of task.events.values()) event.awaited = false;
-    const { id, args, answers, client, auth } = task.made;
-    assert.deepEqual(claimed, {
-      taskId: id,
-      epoch: task.seen.epoch,
-      task: visible(task),
-      args,
-      answers,
-      client,
-      auth,
-      attempt: task.strikes,
-      deadline: task.deadline,
-      now: model.now,
-      journal: journalOf(task),
-    } satisfies Claim);
-  }
-  assert.ok(claims.length === request.count || free().length === 0, "nothing was left over");
+  });
+}
+
+function take(model: Model, request: ClaimRequest, claimed: Claim): void {
+  const candidates = free(model, request);
+  const task = candidates.find(({ seen }) => seen.id === claimed.taskId);
+  assert.ok(task !== undefined, "what was claimed was free");
+  const { priority, owner } = task.made;
+  assert.equal(priority, Math.max(...candidates.map(({ made }) => made.priority)), "the highest priority goes first");
+  assert.equal(
+    task,
+    candidates.find(({ made }) => made.priority === priority && made.owner === owner),
+    "the oldest goes first",
+  );
+  task.activation = { until: model.now + request.leaseMs, worker: request.worker };
+  task.seen.epoch += 1;
+  task.strikes += 1;
+  for (const event of task.events.values()) event.awaited = false;
+  const { id, args, answers, client, auth } = task.made;
+  assert.deepEqual(claimed, {
+    taskId: id,
+    epoch: task.seen.epoch,
+    task: visible(task),
+    args,
+    answers,
+    client,
+    auth,
+    attempt: task.strikes,
+    deadline: task.deadline,
+    now: model.now,
+    journal: journalOf(task),
+  } satisfies Claim);
 }
 
 const verbs = {
@@ -269,18 +338,7 @@ const verbs = {
     return visible(task);
   },
 
-  sweep(model: Model) {
-    const timedOut = timeOut(model);
-    const late = model.tasks.filter(({ cancelBy }) => cancelBy !== null && cancelBy <= model.now);
-    for (const task of late) end(model, task, cancelled, true);
-    const ended = late.length + recover(model);
-    const over = model.tasks.filter((task) => isOver(model, task)).toSorted((a, b) => purgeAt(a) - purgeAt(b));
-    model.tasks = model.tasks.filter((task) => !over.includes(task));
-    for (const { made } of over)
-      model.gone.push({ id: made.id, owner: made.owner, until: model.now + memoryMs(made.keepMs ?? 0) });
-    model.gone = model.gone.filter(({ until }) => until > model.now);
-    return { timedOut, cancelled: ended, purged: over.map(({ seen }) => seen.id), more: false };
-  },
+  sweep: (model: Model) => ({ ...endDue(model), purged: purge(model), more: false }),
 
   list: (model: Model) => tasksOf(model),
 

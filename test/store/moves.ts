@@ -4,7 +4,7 @@ import type { TaskError } from "../../src/errors.ts";
 import { form, newTask } from "../../src/store/contract/kit.ts";
 import type { Attempt, Claim, NewTask, Outcome, TaskStore, Waits } from "../../src/store/store.ts";
 import type { ManualClock } from "../../src/store/contract/manual-clock.ts";
-import { apply, emptyModel, tasksOf, type Call, type Model } from "./model.ts";
+import { apply, emptyModel, stepsOf, tasksOf, type Call, type Model, type Step } from "./model.ts";
 
 /** Anything that clients and workers may do to a store, and what the model says to it. */
 
@@ -110,11 +110,18 @@ const anyVerb: fc.Arbitrary<Verb> = fc.oneof(
     arbitrary: verb("requestCancel", fc.tuple(ofTask, ms), ([of, grace], made) => [...idOf(of, made), grace]),
   },
   verb("sweep", fc.constant(null), () => []),
-  ofAttempt("renew", fc.constantFrom("worker-1", "worker-1", "worker-2"), (attempt, worker) => [
-    worker,
-    [attempt, unknown],
-    60,
-  ]),
+  {
+    weight: 2,
+    arbitrary: verb(
+      "renew",
+      fc.tuple(fc.constantFrom("worker-1", "worker-1", "worker-2"), fc.uniqueArray(fc.nat(2), { minLength: 1 })),
+      ([worker, places], made) => [
+        worker,
+        [...new Set(places.map((n) => recent(made.attempts, n, unknown))), unknown],
+        60,
+      ],
+    ),
+  },
   ofAttempt("startStep", key, (attempt, key) => [attempt, key]),
   {
     weight: 2,
@@ -151,12 +158,10 @@ async function run(store: TaskStore, { verb, args }: Call): Promise<unknown> {
   }
 }
 
-function follow(model: Model, calls: readonly Call[], got: readonly unknown[]): Model {
-  for (const [n, call] of calls.entries()) apply(model, call, got[n]);
-  return model;
-}
-
-/** How verbs that are called together take effect: in the order of the calls, or only those on one task. */
+/**
+ * How verbs that are called together take effect: in the order of the calls, each in one step; or only those on one task,
+ * and those on many task by task.
+ */
 export type Together = "in order" | "by task";
 
 /** Plays the moves on two stores over the same tasks, or on one twice, and follows with the model. */
@@ -190,24 +195,55 @@ export async function play(
     const after = await here.list({ limit: 100 });
     const reads = readsOf(made);
     const found = await Promise.all(reads.map((call) => run(there, call)));
-    const followed = (order: readonly number[]) => {
-      const next = follow(
-        structuredClone(model),
-        order.map((at) => calls[at]!),
-        order.map((at) => got[at]),
-      );
+    const followed = (order: readonly Step[]) => {
+      const next = structuredClone(model);
+      for (const step of order) step(next);
       assert.deepEqual(after, tasksOf(next));
-      return follow(next, reads, found);
+      for (const [at, read] of reads.entries()) apply(next, read, found[at]);
+      return next;
     };
-    const order = [...calls.keys()];
+    const whole = calls.map(
+      (call, at): Step =>
+        (next) =>
+          apply(next, call, got[at]),
+    );
+    // Of two that race, either may have been first.
+    const orders =
+      "race" in move ? (together === "in order" ? [whole, whole.toReversed()] : mixes(calls, got)) : [whole];
+    model = firstThatFits(orders, followed, { before: tasksOf(model), calls, got, after });
+  }
+}
+
+/** What the first order comes to that explains what was seen. */
+function firstThatFits(
+  orders: readonly (readonly Step[])[],
+  followed: (order: readonly Step[]) => Model,
+  seen: unknown,
+): Model {
+  const mismatches: string[] = [];
+  for (const order of orders) {
     try {
-      model = followed(order);
+      return followed(order);
     } catch (mismatch) {
-      // Of two that race, either may have been first.
-      if (!("race" in move)) throw mismatch;
-      model = followed(order.toReversed());
+      mismatches.push((mismatch as Error).message);
     }
   }
+  // A race doesn't come again: all that is to be known of it is said here.
+  throw new Error([...mismatches, JSON.stringify(seen)].join("\n\n"));
+}
+
+/** Every order in which the steps of two calls may have been taken. */
+function mixes(calls: readonly Call[], got: readonly unknown[]): Step[][] {
+  const [here, there] = calls.map((call, at) => stepsOf(call, got[at]));
+  return here!.flatMap((own) => there!.flatMap((other) => interleaved(own, other)));
+}
+
+function interleaved<T>(own: readonly T[], other: readonly T[]): T[][] {
+  if (own.length === 0 || other.length === 0) return [[...own, ...other]];
+  return [
+    ...interleaved(own.slice(1), other).map((rest) => [own[0]!, ...rest]),
+    ...interleaved(own, other.slice(1)).map((rest) => [other[0]!, ...rest]),
+  ];
 }
 
 /** Parts calls into groups that may be made together: those that look at many tasks stand alone. */

@@ -255,14 +255,23 @@ export function postgres(urlOrPool: string | Pool, options: PostgresOptions = {}
 
   async function renew(worker: string, attempts: readonly Attempt[], leaseMs: number): Promise<Renewal> {
     const key = ({ taskId, epoch }: Attempt) => `${epoch} ${taskId}`;
-    const rows = await call<{ id: string; epoch: number; cancelRequested: boolean }>(
-      "renew",
-      encodeName(worker),
-      attempts.map(({ taskId }) => encodeName(taskId)),
-      attempts.map(({ epoch }) => epoch),
-      leaseMs,
-    );
-    const held = new Map(rows.map((row) => [key({ taskId: decodeName(row.id), epoch: row.epoch }), row]));
+    const ask = (some: readonly Attempt[], waiting: boolean) =>
+      call<RenewalRow>(
+        "renew",
+        encodeName(worker),
+        some.map(({ taskId }) => encodeName(taskId)),
+        some.map(({ epoch }) => epoch),
+        leaseMs,
+        waiting,
+      );
+    const held = new Map<string, RenewalRow>();
+    const keep = (row: RenewalRow) => held.set(key({ taskId: decodeName(row.id), epoch: row.epoch }), row);
+    const rows = await ask(attempts, false);
+    for (const row of rows) {
+      // Another verb is at that one, perhaps to take it away. One at a time: a single connection may wait.
+      if (row.renewed) keep(row);
+      else for (const waited of await ask([{ taskId: decodeName(row.id), epoch: row.epoch }], true)) keep(waited);
+    }
     const named = attempts.map(({ taskId, epoch }) => ({ taskId, epoch }));
     return {
       lost: named.filter((attempt) => !held.has(key(attempt))),
@@ -293,6 +302,14 @@ export function postgres(urlOrPool: string | Pool, options: PostgresOptions = {}
     await connections.close();
     if (direct !== connections) await direct.close();
   }
+}
+
+interface RenewalRow {
+  readonly id: string;
+  readonly epoch: number;
+  readonly cancelRequested: boolean;
+  /** False: another verb has it locked. */
+  readonly renewed: boolean;
 }
 
 type AttemptVerb = "start_step" | "record_step" | "set_status" | "park" | "finish" | "release";

@@ -6,7 +6,7 @@ const functions = {
   request_cancel: 3,
   claim: 10,
   next_due: 0,
-  renew: 4,
+  renew: 5,
   start_step: 3,
   record_step: 6,
   set_status: 4,
