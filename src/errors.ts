@@ -32,6 +32,10 @@ export const codes = {
     text: "An answer did not fit its question and was not taken: it can be answered again.",
   },
   STORE_UNAVAILABLE: { rpc: -32603, text: "The task store can't be reached. Nothing was changed; try again later." },
+  STORE_ANSWER_LOST: {
+    rpc: -32603,
+    text: "The connection to the task store was lost before it answered. What was asked for may have been done: look first.",
+  },
   STORE_BUSY: { rpc: -32603, text: "The task store is busy. Nothing was changed; try again." },
   STORE_CLOSED: { rpc: -32603, text: "The task store is closed: this server is shutting down." },
   STORE_UNREADABLE: {

@@ -51,6 +51,7 @@ const byCode: Partial<Record<TaskErrorCode, Exit>> = {
   CONNECTION_LOST: exits.unreachable,
   MAY_HAVE_STARTED: exits.unreachable,
   STORE_UNAVAILABLE: exits.unreachable,
+  STORE_ANSWER_LOST: exits.unreachable,
   STORE_BUSY: exits.unreachable,
   STORE_UNREADABLE: exits.unreachable,
   STORE_NEWER: exits.unreachable,

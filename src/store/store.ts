@@ -205,7 +205,7 @@ export interface ListFilter {
  * `input_required` one has none; epochs only rise; `rev` rises at each visible change.
  */
 export interface TaskStore extends AsyncDisposable {
-  /** Stores a task and its first activation. With `liveLimit`, throws `TOO_MANY_TASKS` at so many unfinished ones. */
+  /** Stores a task and its first activation. With `liveLimit`, throws `TOO_MANY_TASKS` at so many unfinished ones. An id is used once. */
   create(task: NewTask, liveLimit: number | null): Promise<Task>;
   /** The task as it is now, in one consistent read. */
   get(id: string, owner: string): Promise<Task | Gone | undefined>;

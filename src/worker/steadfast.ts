@@ -1,14 +1,17 @@
 import type { Clock } from "../clock.ts";
-import { asTaskError, type TaskError } from "../errors.ts";
+import { asTaskError, type TaskError, type TaskErrorCode } from "../errors.ts";
 import type { AttemptVerbs } from "../engine/attempts.ts";
 import { backoff } from "./steps.ts";
 
 /** About a minute in all, with the pauses of {@link backoff}. */
 const tries = 10;
 
+const passing: readonly TaskErrorCode[] = ["STORE_BUSY", "STORE_UNAVAILABLE", "STORE_ANSWER_LOST"];
+
 /**
  * The same verbs for a store that may be away for a moment: what a handler has done must not be lost to that. A write
- * that fails for good answers false, as if the lease were lost: another attempt will then find the task as it was.
+ * that fails for good answers false, as if the lease were lost: another attempt will then find the task as it was. So does
+ * one that ended the attempt without the answer coming through, when it is repeated: there is nothing left to do for it.
  */
 export function steadfast(verbs: AttemptVerbs, clock: Clock, onError: (error: TaskError) => void): AttemptVerbs {
   async function persist(write: () => Promise<boolean>): Promise<boolean> {
@@ -18,7 +21,7 @@ export function steadfast(verbs: AttemptVerbs, clock: Clock, onError: (error: Ta
       } catch (thrown) {
         const error = asTaskError(thrown);
         onError(error);
-        if (attempt === tries || (error.code !== "STORE_BUSY" && error.code !== "STORE_UNAVAILABLE")) return false;
+        if (attempt === tries || !passing.includes(error.code)) return false;
         await new Promise<void>((resolve) => void clock.after(backoff(100, attempt), resolve));
       }
     }

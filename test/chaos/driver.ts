@@ -52,8 +52,8 @@ export interface Driver extends AsyncDisposable {
 
 const lanes = 4;
 
-/** Errors that say that nothing was done. */
-const passing = ["STORE_BUSY", "STORE_UNAVAILABLE", "SHUTTING_DOWN"] as const;
+/** Errors that say that nothing was done, or that it may have been. */
+const passing = ["STORE_BUSY", "STORE_UNAVAILABLE", "STORE_ANSWER_LOST", "SHUTTING_DOWN"] as const;
 
 function isPassing(message: string): boolean {
   return passing.some((code) => message.startsWith(codes[code].text));

@@ -1,21 +1,27 @@
 import { createHash } from "node:crypto";
-import pg, { type Client, type ClientConfig, type Pool, type PoolConfig } from "pg";
+import pg, { type Client, type ClientConfig, type Pool, type PoolClient, type PoolConfig } from "pg";
 import { TaskError } from "../../errors.ts";
-import { isConflict, isLost, storeError } from "./failures.ts";
+import { isConflict, isLost, isUnsure, storeError } from "./failures.ts";
 
 /** The way to the database. */
 export interface Connections {
-  /** Runs one statement, which is a transaction of its own. Its rows have int8 as numbers. */
-  run<R>(text: string, values: readonly unknown[]): Promise<R[]>;
+  /**
+   * Runs one statement, which is a transaction of its own. Its rows have int8 as numbers. Throws `STORE_ANSWER_LOST` when
+   * it may have changed something, and nobody knows.
+   */
+  run<R>(text: string, values: readonly unknown[], effect: Effect): Promise<R[]>;
   /** A connection apart from the pool, not yet connected, with a name for the server's list. */
   open(name: string): Client;
   close(): Promise<void>;
 }
 
+/** What a statement does: nothing; something that it can do again with the same end; or something else each time. */
+export type Effect = "reads" | "repeats" | "acts";
+
 export interface ConnectionsOptions {
   /** Connections at most; those of a pool that is given are its own affair. */
   readonly connections: number;
-  /** How long a connection or an answer may take, in milliseconds; for a pool that is given, its own settings say. */
+  /** How long a connection or an answer may take, in milliseconds. A pool that is given may have shorter limits. */
   readonly timeoutMs: number;
   /** Whether statements have names, so that the server plans each one once for a connection. */
   readonly prepare: boolean;
@@ -37,6 +43,7 @@ export function createConnections(urlOrPool: string | Pool, options: Connections
   const { pool, config, own } = typeof urlOrPool === "string" ? ownPool(urlOrPool, options) : givenPool(urlOrPool);
   const gate = createGate(config.max ?? 10);
   const names = new Map<string, string>();
+  const { timeoutMs } = options;
 
   function nameOf(text: string): string {
     const name = names.get(text) ?? `mcp-tasks ${createHash("sha256").update(text).digest("hex").slice(0, 32)}`;
@@ -44,14 +51,42 @@ export function createConnections(urlOrPool: string | Pool, options: Connections
     return name;
   }
 
-  async function run<R>(text: string, values: readonly unknown[]): Promise<R[]> {
+  async function once<R>(text: string, values: readonly unknown[], sent: () => void): Promise<R[]> {
+    const client = await within(pool.connect(), timeoutMs);
+    const quiet = () => {};
+    let broken = false;
+    // A connection that breaks fails its statement, too: nobody else needs to hear of it.
+    client.on("error", quiet);
+    try {
+      const named = options.prepare ? { name: nameOf(text) } : {};
+      sent();
+      const statement = { ...named, text, values: [...values], types, query_timeout: timeoutMs };
+      const { rows } = await client.query(statement);
+      return rows as R[];
+    } catch (thrown) {
+      broken = isLost(thrown);
+      throw thrown;
+    } finally {
+      client.off("error", quiet);
+      client.release(broken);
+    }
+  }
+
+  async function run<R>(text: string, values: readonly unknown[], effect: Effect): Promise<R[]> {
+    let unsure = false;
     for (let attempt = 1; ; attempt++) {
+      let sentAt: number | null = null;
+      // One connection broke, which says nothing of others; where time ran out, it would run out for them, too.
+      const cut = () => sentAt !== null && performance.now() - sentAt < timeoutMs / 2;
       try {
-        const statement = { ...(options.prepare ? { name: nameOf(text) } : {}), text, values: [...values], types };
-        const { rows } = await gate(() => pool.query(statement));
-        return rows as R[];
+        const action = () => once<R>(text, values, () => (sentAt = performance.now()));
+        return await gate(action, (thrown) => isLost(thrown) && !cut());
       } catch (thrown) {
-        if (!isConflict(thrown) || attempt === tries) throw storeError(thrown);
+        const lost = sentAt !== null && isUnsure(thrown);
+        const again = lost && !unsure && effect !== "acts" && cut();
+        unsure ||= lost;
+        if (unsure && effect !== "reads" && !again) throw new TaskError("STORE_ANSWER_LOST", { cause: thrown });
+        if (!again && (!isConflict(thrown) || attempt === tries)) throw storeError(thrown);
       }
       await new Promise((resolve) => setTimeout(resolve, Math.random() * 10 * attempt));
     }
@@ -91,20 +126,34 @@ function givenPool(pool: Pool) {
   return { pool, config, own: false };
 }
 
+/** A connection within so many milliseconds; one that comes later goes back. */
+async function within(connecting: Promise<PoolClient>, ms: number): Promise<PoolClient> {
+  const late = Promise.withResolvers<never>();
+  const timer = setTimeout(() => {
+    late.reject(new Error("No connection in time."));
+    connecting.then((client) => client.release()).catch(() => {});
+  }, ms);
+  try {
+    return await Promise.race([connecting, late.promise]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
 /**
- * So many actions at once; the rest waits here and not in the pool, whose time limit is for connecting. When the server
- * turns out to be away, all that wait hear of it at once, instead of one after the other running into the same limit.
+ * So many actions at once; the rest waits here and not in the pool, whose time limit is for connecting. When an action
+ * fails in a way that all others would, those that wait hear of it at once, instead of one after the other.
  */
-function createGate(most: number): <T>(action: () => Promise<T>) => Promise<T> {
+function createGate(most: number) {
   const waiting: { readonly enter: () => void; readonly refuse: (reason: unknown) => void }[] = [];
   let inside = 0;
-  return async (action) => {
+  return async <T>(action: () => Promise<T>, forAll: (thrown: unknown) => boolean): Promise<T> => {
     if (inside >= most) await new Promise<void>((enter, refuse) => waiting.push({ enter, refuse }));
     else inside += 1;
     try {
       return await action();
     } catch (thrown) {
-      if (isLost(thrown)) for (const { refuse } of waiting.splice(0)) refuse(thrown);
+      if (forAll(thrown)) for (const { refuse } of waiting.splice(0)) refuse(thrown);
       throw thrown;
     } finally {
       // Whoever waits takes this place.

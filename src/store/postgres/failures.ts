@@ -26,6 +26,14 @@ export function isLost(thrown: unknown): boolean {
   return state === undefined ? thrown instanceof Error : unavailable.test(state);
 }
 
+/** Refused before it began, or taken back: the server says so itself, and goes on. */
+const undone = /^(53|57014|25006|28|3D000)/;
+
+/** Whether a statement that was sent may have been carried out: its answer was lost, with the connection or on the way. */
+export function isUnsure(thrown: unknown): boolean {
+  return isLost(thrown) && !undone.test(stateOf(thrown) ?? "");
+}
+
 /** Whatever a statement threw, as the error that a verb throws. The driver's own one stays its cause. */
 export function storeError(thrown: unknown): TaskError {
   if (thrown instanceof TaskError) return thrown;

@@ -1,3 +1,4 @@
+import { randomUUID } from "node:crypto";
 import type { Pool, PoolConfig } from "pg";
 import type { Clock } from "../../clock.ts";
 import { TaskError } from "../../errors.ts";
@@ -33,7 +34,7 @@ import {
   type JournalRow,
   type TaskRow,
 } from "./rows.ts";
-import { createVerbs } from "./verbs.ts";
+import { createVerbs, effectOf } from "./verbs.ts";
 
 /** How the store behaves beyond its database. Lengths are milliseconds. */
 export interface PostgresOptions {
@@ -65,8 +66,8 @@ export interface PostgresOptions {
 /**
  * A task store in a Postgres database, to be shared by any number of processes on any number of machines. Connects at
  * its first verb, and makes its schema then. Verbs throw `STORE_UNAVAILABLE` while the database can't be reached,
- * `STORE_UNREADABLE`, `STORE_NEWER`, `STORE_BUSY` or `STORE_CLOSED`. Closing finishes the verbs under way; a pool that
- * was given stays open.
+ * `STORE_ANSWER_LOST` when the connection was cut while it worked, `STORE_UNREADABLE`, `STORE_NEWER`, `STORE_BUSY` or
+ * `STORE_CLOSED`. Closing finishes the verbs under way; a pool that was given stays open.
  */
 export function postgres(urlOrPool: string | Pool, options: PostgresOptions = {}): TaskStore {
   const { clock, timeoutMs = 10_000, listen = true, pollMs = 500, recheckMs = 2_000 } = options;
@@ -79,13 +80,14 @@ export function postgres(urlOrPool: string | Pool, options: PostgresOptions = {}
   const hints = createHints({
     channel: name,
     open: listen === false ? null : () => direct.open("mcp-tasks listen"),
-    notify: (payload) => connections.run("SELECT pg_notify($1, $2)", [name, payload]),
+    notify: (payload) => connections.run("SELECT pg_notify($1, $2)", [name, payload], "reads"),
     pollMs,
     recheckMs,
   });
   const inLine = createLines();
   const verbs = createVerbs(schema);
   const pending = new Set<Promise<unknown>>();
+  const lostClaims = new Map<string, string>();
   let prepared: Promise<void> | null = null;
   let closing: Promise<void> | null = null;
 
@@ -103,15 +105,12 @@ export function postgres(urlOrPool: string | Pool, options: PostgresOptions = {}
     }
   }
 
-  /** One statement on a prepared schema. */
-  async function run<R>(text: string, values: readonly unknown[]): Promise<R[]> {
+  /** One verb on a prepared schema, with the instant that counts as now. */
+  async function call<R>(verb: keyof typeof verbs, ...values: unknown[]): Promise<R[]> {
     await (prepared ??= prepare());
-    return await connections.run<R>(text, values);
+    const now = clock === undefined ? null : Math.trunc(clock.now());
+    return await connections.run<R>(verbs[verb], [now, ...values], effectOf(verb));
   }
-
-  /** One verb, with the instant that counts as now. */
-  const call = <R>(verb: keyof typeof verbs, ...values: unknown[]): Promise<R[]> =>
-    run(verbs[verb], [clock === undefined ? null : Math.trunc(clock.now()), ...values]);
 
   /** Whatever is asked for before the store closes is carried out. */
   async function open<T>(action: () => Promise<T>): Promise<T> {
@@ -242,15 +241,31 @@ export function postgres(urlOrPool: string | Pool, options: PostgresOptions = {}
   }
 
   async function claim({ worker, tools, queues, ownerLimit, count, leaseMs }: ClaimRequest): Promise<Claim[]> {
+    const lost = await claimAgain(worker, leaseMs);
+    if (lost.length > 0) return lost;
+    // Each claim holds under a name of its own, by which its leases are found if its answer gets lost.
+    const holder = `${encodeName(worker)}\x1f${randomUUID()}`;
     const rows = await call<ClaimRow>(
       "claim",
       tools.map(({ name: tool }) => encodeName(tool)),
       tools.map(({ version }) => encodeName(version)),
       tools.map(({ limit }) => limit),
-      ...[queues.map(encodeName), ownerLimit, count, encodeName(worker), leaseMs, batch, failures],
-    );
+      ...[queues.map(encodeName), ownerLimit, count, holder, leaseMs, batch, failures],
+    ).catch((thrown: unknown) => {
+      if ((thrown as TaskError).code === "STORE_ANSWER_LOST") lostClaims.set(worker, holder);
+      throw thrown;
+    });
     hints.changed((rows[0]?.changed ?? []).map(decodeName));
-    return rows.flatMap((row) => (row.id === null ? [] : toClaim({ ...row, id: row.id })));
+    return toClaims(rows);
+  }
+
+  /** What the worker's last claim took, if its answer got lost: nobody else would run it before the leases are over. */
+  async function claimAgain(worker: string, leaseMs: number): Promise<Claim[]> {
+    const holder = lostClaims.get(worker);
+    if (holder === undefined) return [];
+    const rows = await call<ClaimRow>("claim_again", holder, leaseMs);
+    lostClaims.delete(worker);
+    return toClaims(rows);
   }
 
   async function renew(worker: string, attempts: readonly Attempt[], leaseMs: number): Promise<Renewal> {
@@ -311,6 +326,9 @@ interface RenewalRow {
   /** False: another verb has it locked. */
   readonly renewed: boolean;
 }
+
+const toClaims = (rows: readonly ClaimRow[]): Claim[] =>
+  rows.flatMap((row) => (row.id === null ? [] : toClaim({ ...row, id: row.id })));
 
 type AttemptVerb = "start_step" | "record_step" | "set_status" | "park" | "finish" | "release";
 

@@ -1,32 +1,42 @@
-/** The verbs' functions and how many parameters each takes after the instant that counts as now. */
+import type { Effect } from "./connections.ts";
+
+/** The verbs' functions, how many parameters each takes after the instant that counts as now, and what it does. */
 const functions = {
-  create_task: 16,
-  answer: 5,
-  send: 3,
-  request_cancel: 3,
-  claim: 10,
-  next_due: 0,
-  renew: 5,
-  start_step: 3,
-  record_step: 6,
-  set_status: 4,
-  park: 8,
-  finish: 5,
-  release: 5,
-  sweep: 2,
-  purge: 2,
-} as const;
+  create_task: [16, "repeats"],
+  answer: [5, "repeats"],
+  send: [3, "repeats"],
+  request_cancel: [3, "repeats"],
+  claim: [10, "acts"],
+  claim_again: [2, "repeats"],
+  next_due: [0, "reads"],
+  renew: [5, "repeats"],
+  start_step: [3, "repeats"],
+  record_step: [6, "repeats"],
+  set_status: [4, "repeats"],
+  park: [8, "acts"],
+  finish: [5, "acts"],
+  release: [5, "acts"],
+  sweep: [2, "acts"],
+  purge: [2, "acts"],
+} as const satisfies Record<string, readonly [parameters: number, effect: Effect]>;
 
 const columns = {
   claim: "now, changed, (claimed).*",
+  claim_again: "now, changed, (claimed).*",
 } as const;
 
 /** A verb's name, which is that of its function. */
 export type Verb = keyof typeof functions | "get" | "journal" | "list" | "census" | "secret";
 
+/** What a verb does when its statement is carried out. */
+export function effectOf(verb: Verb): Effect {
+  if (verb === "secret") return "repeats";
+  return verb in functions ? functions[verb as keyof typeof functions][1] : "reads";
+}
+
 /** The statement of each verb, on the tables of a schema (a quoted name). */
 export function createVerbs(schema: string): Readonly<Record<Verb, string>> {
-  const texts = Object.entries(functions).map(([name, count]) => {
+  const texts = Object.entries(functions).map(([name, [count]]) => {
     const parameters = Array.from({ length: count + 1 }, (_, n) => `$${n + 1}`).join(", ");
     const wanted = name in columns ? columns[name as keyof typeof columns] : "*";
     return [name, `SELECT ${wanted} FROM ${schema}.${name}(${parameters})`] as const;
