@@ -1,4 +1,5 @@
 import { Pool } from "pg";
+import { z } from "zod";
 import { afterAll, describe, expect, test } from "vitest";
 import {
   asks,
@@ -14,6 +15,10 @@ import {
 } from "../../src/store/contract/kit.ts";
 import { postgres, type PostgresOptions } from "../../src/store/postgres/index.ts";
 import type { TaskStore } from "../../src/store/store.ts";
+import { taskTool } from "../../src/tool.ts";
+import type { TaskError } from "../../src/errors.ts";
+import { open as serve } from "../server/harness.ts";
+import { text, workbench } from "../worker/workbench.ts";
 import { dropSchemas, freshSchema, openStore, url } from "./database.ts";
 import { startProxy, type Proxy } from "./proxy.ts";
 
@@ -135,6 +140,51 @@ describe("an answer that is lost after the commit", () => {
   });
 });
 
+test("workers whose answers get lost all the time do everything once", { timeout: 120_000 }, async () => {
+  await using at = await open();
+  const ran = new Map<string, number>();
+  const count = (id: string, step: string) => void ran.set(`${id} ${step}`, (ran.get(`${id} ${step}`) ?? 0) + 1);
+  const tool = (name: string, recovery: "retry" | "fail") =>
+    taskTool({
+      name,
+      task: { recovery, attempts: 1 },
+      inputSchema: z.object({ tag: z.string() }),
+      async run({ tag }, task) {
+        await task.step("first", () => count(tag, "first"));
+        await task.sleep("pause", "1ms");
+        await task.step("second", () => count(tag, "second"), { once: true });
+        return text("done");
+      },
+    });
+  const tools = [tool("again", "retry"), tool("never", "fail")];
+  await using bench = workbench(tools, { store: at.store });
+  at.proxy.loseSome(0.07);
+  bench.worker();
+  bench.worker();
+  const made: string[] = [];
+  const refused: string[] = [];
+  for (let n = 0; n < 24; n++) {
+    const tag = `${n}`;
+    try {
+      made.push(await bench.start(tools[n % 2]!, { tag }));
+    } catch (thrown) {
+      // Lost twice: it may be there or not. Lost before it was sent: it is not.
+      if ((thrown as TaskError).code !== "STORE_ANSWER_LOST") refused.push(tag);
+    }
+  }
+  const unfinished = () => at.direct.list({ limit: 1, status: "working" });
+  await expect.poll(unfinished, { timeout: 90_000 }).toEqual([]);
+  const all = await at.direct.list({ limit: 100 });
+  expect(all.filter(({ status }) => status !== "completed")).toEqual([]);
+  expect(all.map(({ id }) => id)).toEqual(expect.arrayContaining(made));
+  expect([...ran].filter(([, times]) => times !== 1)).toEqual([]);
+  expect(ran.size).toBe(2 * all.length);
+  for (const tag of refused) expect(ran.has(`${tag} first`)).toBe(false);
+  // Or this would show nothing.
+  expect(bench.errors.some(({ code }) => code === "STORE_ANSWER_LOST")).toBe(true);
+  at.proxy.loseSome(0);
+});
+
 describe("packets that vanish", () => {
   /** All verbs that are under way and that follow end within twice their time, and none of them says more than is known. */
   async function endInTime(store: TaskStore, proxy: Proxy): Promise<void> {
@@ -151,7 +201,8 @@ describe("packets that vanish", () => {
     // A second for the answer and one for a connection, on a loaded machine. Without a limit it would be for ever.
     expect(performance.now() - began).toBeLessThan(10_000);
     proxy.freeze(false);
-    await expect.poll(() => store.get(claimed.taskId, owner).catch(() => null)).toMatchObject({ id: claimed.taskId });
+    const found = () => store.get(claimed.taskId, owner).catch(() => null);
+    await expect.poll(found, { timeout: 15_000 }).toMatchObject({ id: claimed.taskId });
     // Perhaps what was sent before gets there now.
     await store.finish(claimed, { status: "completed", result: "1" });
     expect(await read(store, claimed)).toMatchObject({ status: "completed", result: "1" });
@@ -170,5 +221,24 @@ describe("packets that vanish", () => {
     await endInTime(store, at.proxy);
     await store[Symbol.asyncDispose]();
     await pool.end();
+  });
+
+  test("leave no request without an answer", async () => {
+    await using at = await open({ timeoutMs: 1_000 });
+    await using served = await serve({}, { store: at.store });
+    const taskId = await served.create();
+    at.proxy.freeze(true);
+    const began = performance.now();
+    const answers = await Promise.all([
+      served.call("tools/call", { name: "optional", arguments: { text: "x" } }),
+      served.call("tasks/get", { taskId }),
+      served.call("tasks/update", { taskId, inputResponses: { a: { action: "accept" } } }),
+      served.call("tasks/cancel", { taskId }),
+    ]);
+    for (const { body } of answers) expect(body.error).toMatchObject({ code: -32603 });
+    expect(performance.now() - began).toBeLessThan(10_000);
+    at.proxy.freeze(false);
+    const get = async () => (await served.call("tasks/get", { taskId })).body.result;
+    await expect.poll(get, { timeout: 15_000 }).toMatchObject({ taskId });
   });
 });

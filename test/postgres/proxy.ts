@@ -9,6 +9,8 @@ export interface Proxy extends AsyncDisposable {
    * client doesn't hear of it. Resolves when that has happened. With `gone`, nobody can connect from then on.
    */
   loseAnswer(text: string, options?: { readonly gone?: boolean }): Promise<void>;
+  /** So large a share of all answers is lost in the same way, from now on. */
+  loseSome(share: number): void;
   /** Whether nothing goes through, in either direction, while connections stay open and new ones are taken. */
   freeze(frozen: boolean): void;
   /** Takes connections again. */
@@ -22,6 +24,7 @@ export async function startProxy(target: string): Promise<Proxy> {
   const to = new URL(target);
   const sockets = new Set<Socket>();
   let frozen = false;
+  let share = 0;
   let trap: { readonly text: string; readonly gone: boolean; readonly sprung: () => void } | null = null;
 
   const server = createServer((client) => {
@@ -44,6 +47,7 @@ export async function startProxy(target: string): Promise<Proxy> {
           if (gone) for (const socket of sockets) socket.destroy();
         };
       }
+      if (Math.random() < share) sprung ??= () => {};
       upstream.write(data);
     });
     upstream.on("data", (data) => {
@@ -64,6 +68,9 @@ export async function startProxy(target: string): Promise<Proxy> {
     url: url.href,
     async loseAnswer(text, { gone = false } = {}) {
       await new Promise<void>((sprung) => (trap = { text, gone, sprung }));
+    },
+    loseSome(value) {
+      share = value;
     },
     freeze(value) {
       frozen = value;

@@ -16,7 +16,7 @@ export const everything = readCapabilities({
   extensions: { "io.modelcontextprotocol/tasks": {} },
 });
 
-/** An engine and a worker on a real store in memory, driven without a server. */
+/** An engine and a worker on a real store, in memory unless another one is given, driven without a server. */
 export interface Workbench extends AsyncDisposable {
   readonly engine: Engine;
   readonly store: TaskStore;
@@ -29,9 +29,11 @@ export interface Workbench extends AsyncDisposable {
   worker(parts?: Partial<WorkerParts>): Worker;
 }
 
-export function workbench(tools: readonly TaskTool[], options: { clock?: Clock; file?: string } = {}): Workbench {
-  const { clock = systemClock, file = ":memory:" } = options;
-  const store = sqlite(file, { clock });
+export function workbench(
+  tools: readonly TaskTool[],
+  options: { clock?: Clock; file?: string; store?: TaskStore } = {},
+): Workbench {
+  const { clock = systemClock, file = ":memory:", store = sqlite(file, { clock }) } = options;
   const errors: TaskError[] = [];
   const onError = (error: TaskError) => void errors.push(error);
   const engine = createEngine({ store, clock, onError });
