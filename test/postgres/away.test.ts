@@ -1,7 +1,7 @@
 import { once } from "node:events";
 import { createServer, type Socket } from "node:net";
 import { Client, Pool } from "pg";
-import { afterAll, afterEach, describe, expect, test } from "vitest";
+import { afterAll, describe, expect, test } from "vitest";
 import { TaskError } from "../../src/errors.ts";
 import { claim, claimOne, create, owner, read } from "../../src/store/contract/kit.ts";
 import { postgres } from "../../src/store/postgres/index.ts";
@@ -106,11 +106,6 @@ describe("a database that goes away", () => {
 });
 
 describe("the schema", () => {
-  const roles: string[] = [];
-  afterEach(async () => {
-    for (const role of roles.splice(0)) await query(`DROP OWNED BY ${role}; DROP ROLE ${role}`);
-  });
-
   test("may have any name, and others in the same database are others", async () => {
     const name = `${freshSchema()} "Odd" é`;
     await using odd = openStore(name);
@@ -127,40 +122,6 @@ describe("the schema", () => {
   test("must have a name that can be one", () => {
     for (const schema of ["", "a\0b", "x".repeat(64), "pg_tasks"])
       expect(() => postgres(url, { schema })).toThrow(expect.objectContaining({ code: "MISUSE" }));
-  });
-
-  test("that is newer is refused and left as it was", async () => {
-    const schema = freshSchema();
-    const store = openStore(schema);
-    await create(store);
-    await store[Symbol.asyncDispose]();
-    await query(`INSERT INTO ${schema}.migration (version) VALUES (1000)`);
-    await using later = openStore(schema);
-    await expect(create(later)).rejects.toMatchObject({ code: "STORE_NEWER" });
-    expect(await query(`SELECT * FROM ${schema}.task`)).toHaveLength(1);
-  });
-
-  test("can be used by a role that may do nothing else", async () => {
-    const schema = freshSchema();
-    const role = `${schema}_role`;
-    const maker = openStore(schema);
-    await create(maker);
-    await maker[Symbol.asyncDispose]();
-    roles.push(role);
-    await query(`
-      CREATE ROLE ${role} LOGIN PASSWORD 'secret';
-      GRANT USAGE ON SCHEMA ${schema} TO ${role};
-      GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA ${schema} TO ${role};
-      REVOKE INSERT, UPDATE, DELETE ON ${schema}.migration FROM ${role}`);
-    const as = new URL(url);
-    as.username = role;
-    as.password = "secret";
-    await using store = postgres(as.href, { schema });
-    const claimed = await claimOne(store);
-    await store.finish(claimed, { status: "completed", result: "1" });
-    expect((await store.sweep()).more).toBe(false);
-    await using elsewhere = postgres(as.href, { schema: freshSchema() });
-    await expect(create(elsewhere)).rejects.toMatchObject({ code: "STORE_UNREADABLE" });
   });
 
   test("is not made where that isn't wanted", async () => {

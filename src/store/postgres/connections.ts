@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto";
-import pg, { type Client, type ClientConfig, type Pool, type PoolClient, type PoolConfig } from "pg";
+import pg, { type Client, type ClientConfig, type Pool, type PoolConfig } from "pg";
 import { TaskError } from "../../errors.ts";
 import { isConflict, isLost, isUnsure, storeError } from "./failures.ts";
 
@@ -52,7 +52,7 @@ export function createConnections(urlOrPool: string | Pool, options: Connections
   }
 
   async function once<R>(text: string, values: readonly unknown[], sent: () => void): Promise<R[]> {
-    const client = await within(pool.connect(), timeoutMs);
+    const client = await within(pool.connect(), timeoutMs, (late) => late.release());
     const quiet = () => {};
     let broken = false;
     // A connection that breaks fails its statement, too: nobody else needs to hear of it.
@@ -126,15 +126,15 @@ function givenPool(pool: Pool) {
   return { pool, config, own: false };
 }
 
-/** A connection within so many milliseconds; one that comes later goes back. */
-async function within(connecting: Promise<PoolClient>, ms: number): Promise<PoolClient> {
-  const late = Promise.withResolvers<never>();
+/** What comes within so many milliseconds; `late` gets what comes after that. */
+export async function within<T>(coming: Promise<T>, ms: number, late: (value: T) => void = () => {}): Promise<T> {
+  const over = Promise.withResolvers<never>();
   const timer = setTimeout(() => {
-    late.reject(new Error("No connection in time."));
-    connecting.then((client) => client.release()).catch(() => {});
+    over.reject(new Error("The database takes too long."));
+    coming.then(late).catch(() => {});
   }, ms);
   try {
-    return await Promise.race([connecting, late.promise]);
+    return await Promise.race([coming, over.promise]);
   } finally {
     clearTimeout(timer);
   }

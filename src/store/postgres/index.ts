@@ -15,7 +15,7 @@ import type {
   Task,
   TaskStore,
 } from "../store.ts";
-import { createConnections, quoteName } from "./connections.ts";
+import { createConnections, quoteName, within } from "./connections.ts";
 import { storeError } from "./failures.ts";
 import { createHints } from "./hints.ts";
 import { createLines } from "./lines.ts";
@@ -107,7 +107,10 @@ export function postgres(urlOrPool: string | Pool, options: PostgresOptions = {}
 
   /** One verb on a prepared schema, with the instant that counts as now. */
   async function call<R>(verb: keyof typeof verbs, ...values: unknown[]): Promise<R[]> {
-    await (prepared ??= prepare());
+    // A migration goes on for as long as it takes; whoever waits for it doesn't.
+    await within((prepared ??= prepare()), timeoutMs).catch((thrown: unknown) => {
+      throw storeError(thrown);
+    });
     const now = clock === undefined ? null : Math.trunc(clock.now());
     return await connections.run<R>(verbs[verb], [now, ...values], effectOf(verb));
   }

@@ -5,6 +5,9 @@ import { TaskError } from "../../errors.ts";
 /** The same way up from src/ and from dist/: both lie beside sql/ in the package. */
 const folder = new URL("../../../sql/postgres/", import.meta.url);
 
+/** A migration of large tables, or of another replica, may take its time. */
+const patienceMs = 600_000;
+
 /**
  * Sees to it that the schema (a quoted name) is what this code needs. Replicas that start together take turns. Throws
  * `STORE_NEWER`, or `STORE_UNREADABLE` where something is missing and `allowed` is false.
@@ -15,9 +18,13 @@ export async function migrate(client: ClientBase, schema: string, allowed: boole
   if ((await versionOf(client, schema, migrations.length)) === migrations.length) return;
   if (!allowed)
     throw new TaskError("STORE_UNREADABLE", { cause: new Error(`The schema ${schema} is not up to date.`) });
+  const patiently = async (text: string, values: readonly unknown[] = []) => {
+    const statement = { text, values: [...values], query_timeout: patienceMs };
+    await client.query(statement);
+  };
   await client.query("BEGIN");
   try {
-    await client.query("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", [`mcp-tasks ${schema}`]);
+    await patiently("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", [`mcp-tasks ${schema}`]);
     const version = await versionOf(client, schema, migrations.length);
     if (version === 0) {
       await client.query(`CREATE SCHEMA IF NOT EXISTS ${schema}`);
@@ -29,7 +36,7 @@ export async function migrate(client: ClientBase, schema: string, allowed: boole
     await client.query(`SET LOCAL search_path = ${schema}, pg_temp`);
     for (const [n, text] of migrations.entries()) {
       if (n < version) continue;
-      await client.query(text);
+      await patiently(text);
       await client.query("INSERT INTO migration (version) VALUES ($1)", [n + 1]);
     }
     await client.query("COMMIT");
