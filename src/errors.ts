@@ -21,6 +21,12 @@ export const codes = {
     rpc: -32021,
     text: "The tool needs a kind of input that the client which started the task did not declare.",
   },
+  TASK_REQUIRED: {
+    rpc: -32601,
+    text: "The tool runs only as a task. Call it with the parameter task, from a client that knows tasks.",
+  },
+  TASK_UNSUPPORTED: { rpc: -32601, text: "The tool does not run as a task. Call it without the parameter task." },
+  TASK_ENDED: { rpc: -32602, text: "The task has ended already: there is nothing left to cancel." },
   TOO_MANY_TASKS: {
     rpc: -32603,
     text: "You have as many unfinished tasks as this server allows. Wait for one to end, or cancel one.",

@@ -5,7 +5,7 @@ import { newTaskId, isTaskId } from "../protocol/ids.ts";
 import type { ClientCapabilities } from "../protocol/capabilities.ts";
 import { fitFor, unfit, type InputResponse } from "../protocol/input.ts";
 import { detailedTask, pollInterval, wireTask, type DetailedTask, type WireTask } from "../protocol/wire.ts";
-import type { Gone, NewTask, Task, TaskStore } from "../store/store.ts";
+import type { Gone, NewTask, Place, Task, TaskStore } from "../store/store.ts";
 import { tellingRefusals, type AttemptVerbs } from "./attempts.ts";
 import { createChanges, type Span } from "./changes.ts";
 
@@ -59,6 +59,8 @@ export interface Engine extends AsyncDisposable {
    * seen, whatever ended the wait.
    */
   wait(id: string, owner: string, wait: Wait): Promise<Task>;
+  /** A page of an owner's tasks, newest first, from after this place on. */
+  page(owner: string, after: Place | null, limit: number): Promise<readonly Task[]>;
   /** Waits until the task is final or asks for input; rejects with the signal's reason. */
   settled(id: string, owner: string, signal: AbortSignal): Promise<Task>;
   /** The task for `CreateTaskResult`. */
@@ -162,6 +164,7 @@ export function createEngine(options: EngineOptions): Engine {
     watchAll: changes.watchAll,
 
     wait: (id, owner, wait) => follow(id, owner, wait),
+    page: (owner, after, limit) => store.page(owner, after, limit),
 
     async settled(id, owner, signal) {
       signal.throwIfAborted();

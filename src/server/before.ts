@@ -82,6 +82,23 @@ export async function gather(
   return Object.keys(requests).length === 0 ? { kind: "answered", answers } : { kind: "asking", requests, kept };
 }
 
+/** So often a client is asked at most: one that answers by itself might never learn. */
+const mostRounds = 8;
+
+/** Asks by requests of our own, in protocols whose calls don't come again with the answers. `ask`: null is an error. */
+export async function gatherByAsking(
+  questions: readonly Question[],
+  ask: (requests: InputRequests) => Promise<Readonly<Record<string, unknown>> | null>,
+): Promise<Exclude<Gathered, { kind: "asking" }>> {
+  let gathered = await gather(questions, {}, {});
+  for (let round = 0; gathered.kind === "asking" && round < mostRounds; round++) {
+    const responses = await ask(gathered.requests);
+    if (responses === null) break;
+    gathered = await gather(questions, responses, gathered.kept);
+  }
+  return gathered.kind === "asking" ? { kind: "refused", code: "INPUT_CANCELLED" } : gathered;
+}
+
 /** The same question once more, with what was wrong about this answer. */
 export function again(request: InputRequest, response: unknown): InputRequest {
   const complaint = unfit(request, response);

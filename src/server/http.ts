@@ -16,11 +16,12 @@ import {
   type RequestId,
 } from "@modelcontextprotocol/server";
 import { requireWhole, TaskError, type RpcError } from "../errors.ts";
-import { capabilitiesKey, readCapabilities } from "../protocol/capabilities.ts";
+import { capabilitiesKey, readCapabilities, tasksProtocol } from "../protocol/capabilities.ts";
 import { readText } from "./body.ts";
 import { streamLimits } from "./listen.ts";
 import { answerTo, wantedTasks, type Params } from "./methods.ts";
 import { taskServers, type ServerParts } from "./server.ts";
+import { introducedBy, newSession, readSession, sessionHeader } from "./session.ts";
 import { taskStreams } from "./sse.ts";
 
 /** How tasks are served over Streamable HTTP. */
@@ -81,6 +82,7 @@ export interface TaskHandler {
 
 const parseError = -32700;
 const headerMismatch = -32020;
+const sessionNotFound = { code: -32001, message: "No such session. Introduce yourself again with initialize." };
 const path = "/mcp";
 
 /**
@@ -115,6 +117,7 @@ export function serve(parts: ServerParts, factory: McpServerFactory, options: Se
     const auth = given.authInfo ?? (await authenticate(request));
     if (auth instanceof Response) return auth;
     const authInfo = auth === undefined ? {} : { authInfo: auth };
+    if (namesLostSession(request)) return failure(404, sessionNotFound);
     // What isn't a JSON request is the SDK's to refuse.
     if (request.method !== "POST" || !isJsonContentType(request.headers.get("content-type")))
       return sdk.fetch(request, authInfo);
@@ -128,6 +131,9 @@ export function serve(parts: ServerParts, factory: McpServerFactory, options: Se
       return failure(400, { code: headerMismatch, message }, idOf(parsedBody));
     }
     const response = await sdk.fetch(request, { ...authInfo, parsedBody });
+    const { method, params = {} } = parsedBody as Partial<JSONRPCRequest>;
+    if (method === "initialize" && response.ok)
+      response.headers.set(sessionHeader, newSession(introducedBy(params, readCapabilities(params.capabilities))));
     const taskIds = taskIdsOf(parsedBody);
     return taskIds === undefined || !isEventStream(response)
       ? response
@@ -277,6 +283,12 @@ function taskIdsOf(message: unknown): unknown {
   const { method, params } = message as Partial<JSONRPCRequest>;
   if (method !== "subscriptions/listen") return undefined;
   return (params?.notifications as Params | null | undefined)?.taskIds;
+}
+
+/** A session of another server: its client then introduces itself again. The current protocol has no sessions. */
+function namesLostSession({ headers }: Request): boolean {
+  const session = headers.get(sessionHeader);
+  return session !== null && headers.get("mcp-protocol-version") !== tasksProtocol && readSession(session) === null;
 }
 
 function isEventStream(response: Response): boolean {

@@ -1,3 +1,5 @@
+import { ProtocolError, type McpServer, type ServerContext } from "@modelcontextprotocol/server";
+import { z } from "zod";
 import { channels } from "../channels.ts";
 import type { Engine } from "../engine/engine.ts";
 import { asTaskError, codes, TaskError, type RpcError } from "../errors.ts";
@@ -57,8 +59,11 @@ export function answerTo(thrown: unknown, onError: (error: TaskError) => void): 
 }
 
 /** A method that tells whoever listens how it was answered. */
-function answering<R>(method: string, answer: (engine: Engine, caller: Caller, params: Params) => Promise<R>) {
-  return async (engine: Engine, caller: Caller, params: Params): Promise<R> => {
+export function answering<R, C = Caller, E = Engine>(
+  method: string,
+  answer: (engine: E, caller: C, params: Params) => Promise<R>,
+) {
+  return async (engine: E, caller: C, params: Params): Promise<R> => {
     if (!channels.answered.hasSubscribers) return answer(engine, caller, params);
     const began = performance.now();
     const tell = (error: string | null) => channels.answered.publish({ method, error, ms: performance.now() - began });
@@ -73,9 +78,34 @@ function answering<R>(method: string, answer: (engine: Engine, caller: Caller, p
   };
 }
 
+/** Params are checked by the methods themselves: their texts are ours, and no value of a caller's is in them. */
+const anyParams = z.looseObject({});
+
+/** Answers a method that the SDK doesn't know. */
+export function setMethod(
+  { server }: McpServer,
+  name: string,
+  onError: (error: TaskError) => void,
+  method: (ctx: ServerContext) => Promise<object>,
+): void {
+  server.setRequestHandler(name, { params: anyParams }, async (_params, ctx) => {
+    try {
+      return { ...(await method(ctx)) };
+    } catch (thrown) {
+      const { code, message, data } = answerTo(thrown, onError);
+      throw new ProtocolError(code, message, data);
+    }
+  });
+}
+
 /** The gate comes before the id, so that who may not ask learns nothing about ids. */
-function taskIdFor(caller: Caller, { taskId }: Params): string {
+function taskIdFor(caller: Caller, params: Params): string {
   requireTasks(caller);
+  return idOf(params);
+}
+
+/** The id of the task that a request names. */
+export function idOf({ taskId }: Params): string {
   if (typeof taskId !== "string") throw new TaskError("INVALID_PARAMS", { detail: "taskId is a string." });
   return taskId;
 }

@@ -2,9 +2,10 @@ import type { TaskTool } from "../tool.ts";
 
 /**
  * Who calls, by what the request shows. `declared`: 2026-07-28 with the Tasks extension. `rounds`: 2026-07-28 without it;
- * such a client can be asked to come back (multi-round-trip requests). `legacy`: an older protocol.
+ * such a client can be asked to come back (multi-round-trip requests). `augmented`: 2025-11-25, with the parameter
+ * `task`. `legacy`: the same without, or an older protocol; what the task asks is asked while the call is held.
  */
-export type Generation = "declared" | "rounds" | "legacy";
+export type Generation = "declared" | "rounds" | "augmented" | "legacy";
 
 /** What a caller gets while the work goes on: its task, one more round, or a handle in plain words. */
 export type Continuation = "task" | "round" | "handle";
@@ -19,7 +20,7 @@ export interface Way {
   readonly runs: Continuation;
 }
 
-/** THE reply policy, by caller and by whether the tool runs without a task: `refuse` is -32021, and no task. */
+/** THE reply policy, by caller and by whether the tool runs without a task: `refuse` is an error, and no task. */
 export const policy: Readonly<Record<Generation, Readonly<Record<TaskTool["support"], Way | "refuse">>>> = {
   declared: {
     optional: { waits: "grace", asks: "task", runs: "task" },
@@ -28,6 +29,10 @@ export const policy: Readonly<Record<Generation, Readonly<Record<TaskTool["suppo
   rounds: {
     optional: { waits: "hold", asks: "round", runs: "round" },
     required: "refuse",
+  },
+  augmented: {
+    optional: { waits: "not", asks: "task", runs: "task" },
+    required: { waits: "not", asks: "task", runs: "task" },
   },
   legacy: {
     optional: { waits: "hold", asks: "handle", runs: "handle" },

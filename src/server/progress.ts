@@ -1,3 +1,4 @@
+import type { ServerContext } from "@modelcontextprotocol/server";
 import type { Clock } from "../clock.ts";
 import type { Task } from "../store/store.ts";
 
@@ -30,6 +31,15 @@ export function progressReports(clock: Clock, send: (report: ProgressReport) => 
     toldAt = now;
     send({ progress: (begun.ageMs + now - begun.at) / 1_000, message: message === "" ? "Working" : message });
   };
+}
+
+/** Sends reports to whoever made a request, or null where they did not ask for it. */
+export function progressTo({ mcpReq }: ServerContext): ((report: ProgressReport) => void) | null {
+  const progressToken = mcpReq._meta?.progressToken;
+  if (progressToken === undefined) return null;
+  // Who has left hears nothing; the call itself learns of it by its signal.
+  return (report) =>
+    void mcpReq.notify({ method: "notifications/progress", params: { progressToken, ...report } }).catch(() => {});
 }
 
 function words({ statusMessage, progress }: Task): string {

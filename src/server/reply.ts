@@ -9,12 +9,13 @@ import type { TraceContext } from "../protocol/trace.ts";
 import type { WireTask } from "../protocol/wire.ts";
 import type { Task } from "../store/store.ts";
 import { newTaskOf, type TaskTool } from "../tool.ts";
-import { again, gather, questionsOf, type Gathered } from "./before.ts";
+import { again, gather, gatherByAsking, questionsOf, type Gathered } from "./before.ts";
 import { handleOf, type HandleOptions } from "./handle.ts";
 import type { Limits } from "./hosts.ts";
 import type { Caller } from "./methods.ts";
 import { mostRounds, policy, type Generation, type Way } from "./policy.ts";
 import { progressReports, type ProgressReport } from "./progress.ts";
+import type { Asker } from "./push.ts";
 import type { Binding, CallState, Seal } from "./seal.ts";
 
 /** The least that a task is kept whose call waits for its end, in milliseconds: else it could be gone before it is read. */
@@ -30,6 +31,8 @@ export interface Call extends Caller {
   /** Of the request, where it carries any. */
   readonly trace: TraceContext | null;
   readonly limits: Limits;
+  /** Asks the client while the call is open, or null where its protocol has another way. */
+  readonly push: Push | null;
   readonly inputResponses: Readonly<Record<string, unknown>>;
   readonly requestState: unknown;
   /** Sends progress to who called, or null where they did not ask for it. */
@@ -38,6 +41,20 @@ export interface Call extends Caller {
   readonly signal: AbortSignal;
   /** Aborts when the server stops: the call is then answered with what there is. */
   readonly stop: AbortSignal;
+}
+
+/** What the protocol of a call makes of it. */
+export type Terms = Pick<Call, "owner" | "client" | "tool" | "generation" | "limits" | "push" | "signal"> & {
+  /** The call is answered. */
+  leave(): void;
+};
+
+/** Puts questions to a client while its call is open. */
+export interface Push {
+  /** Asks all of these; null when one of them was answered with an error. */
+  ask(requests: InputRequests): Promise<Readonly<Record<string, unknown>> | null>;
+  /** Asks what a task asks. */
+  asker(): Asker;
 }
 
 /** What a call is answered with. `handle`, `task` and `error` are none of the results that the SDK lets through. */
@@ -61,7 +78,10 @@ export async function reply(parts: ReplyParts, call: Call): Promise<Reply> {
   const { tool } = call;
   if (!isWritable(call.args)) throw new TaskError("INVALID_PARAMS", { detail: "The arguments are nested too deeply." });
   const way = policy[call.generation][tool.support];
-  if (way === "refuse") return refusal("EXTENSION_REQUIRED", tasksRequired);
+  if (way === "refuse")
+    return call.generation === "legacy"
+      ? { kind: "error", error: new TaskError("TASK_REQUIRED").toRpc() }
+      : refusal("EXTENSION_REQUIRED", tasksRequired);
 
   const state: CallState =
     call.requestState === undefined ? { rounds: 0 } : await parts.seal.open(call.requestState, bindingOf(call));
@@ -80,22 +100,31 @@ export async function reply(parts: ReplyParts, call: Call): Promise<Reply> {
 type Asked = Exclude<Gathered, { kind: "refused" }> | { readonly kind: "refusal"; readonly reply: Reply };
 
 /** The questions that are asked before there is a task. */
-async function askBefore({ tool, client, generation, inputResponses }: Call, state: CallState): Promise<Asked> {
+async function askBefore({ tool, client, push, inputResponses }: Call, state: CallState): Promise<Asked> {
   const questions = questionsOf(tool);
   if (questions.length === 0) return { kind: "answered", answers: {} };
-  if (generation === "legacy") return { kind: "refusal", reply: toolError("INPUT_NEEDS_TASK") };
   const missing = questions.map(({ request }) => missingFor(request, client)).find((kind) => kind !== null);
-  if (missing !== undefined)
-    return { kind: "refusal", reply: refusal("INPUT_UNSUPPORTED", { requiredCapabilities: missing }) };
-  const gathered = await gather(questions, inputResponses, state.answers ?? {});
-  return gathered.kind === "refused" ? { kind: "refusal", reply: toolError(gathered.code) } : gathered;
+  if (missing !== undefined) {
+    // Older protocols don't have this code.
+    const reply =
+      push === null ? refusal("INPUT_UNSUPPORTED", { requiredCapabilities: missing }) : failed("INPUT_NEEDS_TASK");
+    return { kind: "refusal", reply };
+  }
+  const gathered =
+    push === null
+      ? await gather(questions, inputResponses, state.answers ?? {})
+      : await gatherByAsking(questions, (requests) => push.ask(requests));
+  return gathered.kind === "refused" ? { kind: "refusal", reply: failed(gathered.code) } : gathered;
 }
 
 /** Starts the task, and waits for its end as long as the policy says. */
-function start({ engine, clock, keepAuth }: ReplyParts, call: Call, way: Way, answers: object): Promise<Task> {
+async function start(parts: ReplyParts, call: Call, way: Way, answers: object): Promise<Task> {
+  const { engine, clock, keepAuth } = parts;
   const { tool } = call;
   const made = newTaskOf(tool);
-  return engine.create(
+  const report = reportsOf(clock, call);
+  const wait = waitOf(call, way, report);
+  const task = await engine.create(
     {
       ...made,
       keepMs: way.waits === "not" ? made.keepMs : Math.max(made.keepMs, leastKeptMs),
@@ -105,8 +134,42 @@ function start({ engine, clock, keepAuth }: ReplyParts, call: Call, way: Way, an
       client: call.trace === null ? call.client : { ...call.client, trace: call.trace },
       auth: JSON.stringify(keepAuth(call.auth) ?? null),
     },
-    waitOf(clock, call, way),
+    wait,
   );
+  return call.push === null || way.waits === "not" ? task : askMeanwhile(engine, task, call.push, wait, report);
+}
+
+/**
+ * Asks what the task of a held call asks, and holds the call for as long as somebody is asked: whoever thinks has their
+ * time, and the work between two questions has its own.
+ */
+async function askMeanwhile(
+  engine: Engine,
+  first: Task,
+  push: Push,
+  wait: Wait,
+  report: (task: Task) => void,
+): Promise<Task> {
+  const asker = push.asker();
+  const patient = {
+    forMs: Infinity,
+    signal: AbortSignal.any([wait.signal, asker.stuck]),
+    seen(now: Task) {
+      asker.see(now);
+      report(now);
+      return now.status !== "input_required";
+    },
+  };
+  let task = first;
+  try {
+    while (task.status === "input_required" && !wait.signal.aborted && !asker.stuck.aborted) {
+      task = await engine.wait(task.id, task.owner, patient);
+      if (task.status === "working") task = await engine.wait(task.id, task.owner, wait);
+    }
+    return task;
+  } finally {
+    asker.stop();
+  }
 }
 
 /** Goes on with the task of an earlier round. Answers are taken by their keys, so that a repeated round changes nothing. */
@@ -118,12 +181,16 @@ async function follow(
 ): Promise<Reply> {
   const { engine, clock } = parts;
   if (Object.keys(call.inputResponses).length > 0) await engine.answer(state.taskId, call.owner, call.inputResponses);
-  const task = await engine.wait(state.taskId, call.owner, waitOf(clock, call, way));
+  const wait = waitOf(call, way, reportsOf(clock, call));
+  const task = await engine.wait(state.taskId, call.owner, wait);
   return answer(parts, call, way, state, task);
 }
 
-function waitOf(clock: Clock, { limits, signal, stop, progress }: Call, { waits }: Way): Wait {
-  const report = progress === null ? () => {} : progressReports(clock, progress);
+function reportsOf(clock: Clock, { progress }: Call): (task: Task) => void {
+  return progress === null ? () => {} : progressReports(clock, progress);
+}
+
+function waitOf({ limits, signal, stop }: Call, { waits }: Way, report: (task: Task) => void): Wait {
   return {
     forMs: { not: 0, grace: limits.graceMs, hold: limits.holdMs }[waits],
     signal: AbortSignal.any([signal, stop]),
@@ -167,9 +234,9 @@ function ended(parts: ReplyParts, call: Call, way: Way, task: Task): Reply {
     const error = JSON.parse(task.error ?? "{}") as RpcError;
     // Older protocols don't have this code, and their clients declare input once for all requests, not on each.
     const unknown = error.code === codes.INPUT_UNSUPPORTED.rpc && call.generation === "legacy";
-    return unknown ? toolError("INPUT_NEEDS_TASK") : { kind: "error", error };
+    return unknown ? failed("INPUT_NEEDS_TASK") : { kind: "error", error };
   }
-  return way.runs === "task" ? taskOf(parts, call, task) : toolError("CANCELLED");
+  return way.runs === "task" ? taskOf(parts, call, task) : failed("CANCELLED");
 }
 
 async function round({ seal }: ReplyParts, call: Call, requests: InputRequests, state: CallState): Promise<Reply> {
@@ -206,7 +273,7 @@ function handle({ engine }: ReplyParts, { tool }: Call, task: Task): Reply {
 }
 
 /** The SDK marks results itself, in the protocol that has marks. */
-function resultOf({ result }: Task): CallToolResult {
+export function resultOf({ result }: Task): CallToolResult {
   const { resultType: _resultType, ...rest } = JSON.parse(result ?? "{}") as CallToolResult & { resultType?: string };
   return rest;
 }
@@ -215,7 +282,11 @@ function refusal(code: TaskErrorCode, data: object): Reply {
   return { kind: "error", error: new TaskError(code, { data }).toRpc() };
 }
 
-function toolError(code: TaskErrorCode): Reply {
-  const { message } = new TaskError(code);
-  return { kind: "result", result: { content: [{ type: "text", text: message }], isError: true } };
+function failed(code: TaskErrorCode): Reply {
+  return { kind: "result", result: toolError(code) };
+}
+
+/** What went wrong, as the result of a tool: for the model to read. */
+export function toolError(code: TaskErrorCode): CallToolResult {
+  return { content: [{ type: "text", text: new TaskError(code).message }], isError: true };
 }

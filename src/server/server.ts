@@ -3,29 +3,31 @@ import {
   CLIENT_INFO_META_KEY,
   inputRequired,
   McpServer,
-  ProtocolError,
   type AuthInfo,
   type CallToolResult,
   type InputRequiredResult,
   type McpServerFactory,
   type ServerContext,
 } from "@modelcontextprotocol/server";
-import { z } from "zod";
 import type { Blobs } from "../blobs.ts";
 import type { Clock } from "../clock.ts";
 import type { Engine } from "../engine/engine.ts";
 import { TaskError } from "../errors.ts";
-import { capabilitiesKey, noCapabilities, readCapabilities, tasksExtension } from "../protocol/capabilities.ts";
+import { capabilitiesKey, readCapabilities, tasksExtension } from "../protocol/capabilities.ts";
+import { legacyTask } from "../protocol/legacy.ts";
 import { readTrace } from "../protocol/trace.ts";
 import type { TaskTool } from "../tool.ts";
 import { questionsOf } from "./before.ts";
-import { answerTo, cancelTask, getTask, updateTask, type Caller, type Params } from "./methods.ts";
+import { createOpenCalls } from "./calls.ts";
 import type { HostInfo, Limits } from "./hosts.ts";
-import type { Generation } from "./policy.ts";
-import { reply, type Call } from "./reply.ts";
+import { legacySide } from "./legacy.ts";
+import { answerTo, cancelTask, getTask, setMethod, updateTask, type Caller, type Params } from "./methods.ts";
+import { progressTo } from "./progress.ts";
+import { createPushes } from "./push.ts";
+import { reply, type Reply, type Terms } from "./reply.ts";
 import { addResults } from "./results.ts";
 import type { Seal } from "./seal.ts";
-import { intercept, type Exchanges } from "./swap.ts";
+import { intercept, type Amend, type Answer, type Exchanges } from "./swap.ts";
 
 /** What a server is made of. */
 export interface ServerParts {
@@ -57,9 +59,6 @@ type Methods = Readonly<Record<string, (engine: Engine, caller: Caller, params: 
 
 const methods: Methods = { "tasks/get": getTask, "tasks/update": updateTask, "tasks/cancel": cancelTask };
 
-/** Params are checked by the methods themselves: their texts are ours, and no value of a caller's is in them. */
-const anyParams = z.looseObject({});
-
 /** Stands in a tool's place until the real answer takes its own; as an error it needs no structured content. */
 const placeholder: CallToolResult = { content: [], isError: true };
 
@@ -69,6 +68,8 @@ export function taskServers(parts: ServerParts, factory: McpServerFactory): Task
   for (const tool of tools) questionsOf(tool);
   const calls = new Set<Promise<unknown>>();
   const stopping = new AbortController();
+  const stop = stopping.signal;
+  const legacyParts = { ...parts, tools, pushes: createPushes(parts), calls: createOpenCalls(), stop, track };
 
   function track<T>(call: Promise<T>): Promise<T> {
     const settled = call.catch(() => {}).finally(() => calls.delete(settled));
@@ -81,16 +82,18 @@ export function taskServers(parts: ServerParts, factory: McpServerFactory): Task
       try {
         const mcp = await factory(context);
         if (!(mcp instanceof McpServer)) throw new TaskError("MISUSE", { detail: "The factory makes an McpServer." });
-        const exchanges = intercept(mcp, (method, params, result) =>
-          method === "tools/list" && !isDeclared(params) ? withoutHandles(tools, result) : result,
-        );
-        const modern = context.era === "modern";
-        if (modern) addMethods(mcp, parts, exchanges);
+        const old = context.era === "legacy" ? legacySide(legacyParts, mcp, context) : null;
+        const amend: Amend = (method, params, result) =>
+          method === "tools/list" && !isDeclared(params) ? withoutHandles(tools, result) : result;
+        const exchanges = intercept(mcp, amend, old?.door);
+        if (old === null) addMethods(mcp, parts, exchanges);
+        else old.addMethods(exchanges);
         if (parts.blobs !== null) addResults(mcp, parts, parts.blobs);
         for (const tool of tools) {
-          const answer = (ctx: ServerContext) =>
-            answerCall(parts, exchanges, { mcp, tool, modern, stop: stopping.signal }, ctx);
-          addTool(mcp, tool, (ctx) => track(answer(ctx)));
+          const terms = (ctx: ServerContext) =>
+            old === null ? currentTerms(parts, tool, ctx) : old.terms(exchanges, tool, ctx);
+          const registered = addTool(mcp, tool, (ctx) => track(answerCall({ parts, exchanges, terms, stop }, ctx)));
+          if (old !== null) registered.execution = { taskSupport: tool.support };
         }
         return mcp;
       } catch (thrown) {
@@ -108,17 +111,12 @@ export function taskServers(parts: ServerParts, factory: McpServerFactory): Task
 }
 
 /** The extension exists in protocol 2026-07-28 only: a server of an older one neither shows nor serves it. */
-function addMethods({ server }: McpServer, parts: ServerParts, exchanges: Exchanges): void {
-  server.registerCapabilities({ extensions: { [tasksExtension]: {} } });
+function addMethods(mcp: McpServer, parts: ServerParts, exchanges: Exchanges): void {
+  mcp.server.registerCapabilities({ extensions: { [tasksExtension]: {} } });
   for (const [name, method] of Object.entries(methods)) {
-    server.setRequestHandler(name, { params: anyParams }, async (_params, ctx) => {
-      try {
-        return { ...(await method(parts.engine, callerOf(parts, ctx), exchanges.params(ctx.mcpReq.id))) };
-      } catch (thrown) {
-        const { code, message, data } = answerTo(thrown, parts.onError);
-        throw new ProtocolError(code, message, data);
-      }
-    });
+    setMethod(mcp, name, parts.onError, (ctx) =>
+      method(parts.engine, callerOf(parts, ctx), exchanges.params(ctx.mcpReq.id)),
+    );
   }
 }
 
@@ -149,7 +147,7 @@ function withoutHandles(ours: readonly TaskTool[], result: Params): Params {
 
 type ToolAnswer = CallToolResult | InputRequiredResult;
 
-function addTool(mcp: McpServer, tool: TaskTool, answer: (ctx: ServerContext) => Promise<ToolAnswer>): void {
+function addTool(mcp: McpServer, tool: TaskTool, answer: (ctx: ServerContext) => Promise<ToolAnswer>) {
   const { title, description, inputSchema, outputSchema, annotations, icons } = tool;
   const config = {
     ...(title === undefined ? {} : { title }),
@@ -158,83 +156,76 @@ function addTool(mcp: McpServer, tool: TaskTool, answer: (ctx: ServerContext) =>
     ...(annotations === undefined ? {} : { annotations }),
     ...(icons === undefined ? {} : { icons }),
   };
-  if (inputSchema === undefined) mcp.registerTool(tool.name, config, (ctx) => answer(ctx));
-  else mcp.registerTool(tool.name, { ...config, inputSchema }, (_args, ctx) => answer(ctx));
+  if (inputSchema === undefined) return mcp.registerTool(tool.name, config, (ctx) => answer(ctx));
+  return mcp.registerTool(tool.name, { ...config, inputSchema }, (_args, ctx) => answer(ctx));
+}
+
+/** The terms of a call in protocol 2026-07-28. */
+function currentTerms(parts: ServerParts, tool: TaskTool, ctx: ServerContext): Terms {
+  const { owner, client } = callerOf(parts, ctx);
+  const { signal, envelope } = ctx.mcpReq;
+  const host = (envelope as Params | undefined)?.[CLIENT_INFO_META_KEY] as HostInfo | undefined;
+  const generation = client.tasks ? "declared" : "rounds";
+  return { owner, client, tool, generation, limits: parts.limits(host), push: null, signal, leave() {} };
 }
 
 interface CallParts {
-  readonly mcp: McpServer;
-  readonly tool: TaskTool;
-  readonly modern: boolean;
+  readonly parts: ServerParts;
+  readonly exchanges: Exchanges;
+  readonly terms: (ctx: ServerContext) => Terms;
   readonly stop: AbortSignal;
 }
 
-async function answerCall(
-  parts: ServerParts,
-  exchanges: Exchanges,
-  callParts: CallParts,
-  ctx: ServerContext,
-): Promise<ToolAnswer> {
-  const { id, signal } = ctx.mcpReq;
+async function answerCall({ parts, exchanges, terms: termsOf, stop }: CallParts, ctx: ServerContext) {
+  const { id, signal, inputResponses = {} } = ctx.mcpReq;
+  let terms: Terms | undefined;
   try {
-    const answer = await reply(parts, callOf(parts, exchanges, callParts, ctx));
-    switch (answer.kind) {
-      case "result":
-        return answer.result;
-      case "round":
-        return inputRequired({
-          ...(Object.keys(answer.requests).length === 0 ? {} : { inputRequests: answer.requests as never }),
-          requestState: answer.state,
-        });
-      case "handle":
-        exchanges.answer(id, { result: { ...(callParts.modern ? { resultType: "complete" } : {}), ...answer.result } });
-        return placeholder;
-      case "task":
-        exchanges.answer(id, { result: { resultType: "task", ...answer.task } });
-        return placeholder;
-      case "error":
-        exchanges.answer(id, { error: answer.error });
-        return placeholder;
-    }
+    terms = termsOf(ctx);
+    const { leave: _leave, ...circumstances } = terms;
+    const answer = await reply(parts, {
+      ...circumstances,
+      args: exchanges.params(id).arguments,
+      auth: ctx.http?.authInfo,
+      trace: readTrace(exchanges.params(id)._meta),
+      inputResponses,
+      requestState: terms.push === null ? ctx.mcpReq.requestState() : undefined,
+      progress: progressTo(ctx),
+      stop,
+    });
+    return deliver(answer, terms, (instead) => exchanges.answer(id, instead));
   } catch (thrown) {
     // Who has left gets no answer, and their leaving is no fault of ours.
-    if (!signal.aborted || thrown !== signal.reason) exchanges.answer(id, { error: answerTo(thrown, parts.onError) });
+    if (signal.aborted && thrown === signal.reason) return placeholder;
+    // A call that was taken back by another request is still answered: that ends its stream.
+    const taken = terms?.signal.aborted === true && thrown === terms.signal.reason;
+    const error = taken ? new TaskError("CANCELLED").toRpc() : answerTo(thrown, parts.onError);
+    exchanges.answer(id, { error });
     return placeholder;
+  } finally {
+    terms?.leave();
   }
 }
 
-function callOf(
-  parts: ServerParts,
-  exchanges: Exchanges,
-  { mcp, tool, modern, stop }: CallParts,
-  ctx: ServerContext,
-): Call {
-  const { id, signal, inputResponses = {}, _meta } = ctx.mcpReq;
-  const { owner, client } = callerOf(parts, ctx);
-  const generation: Generation = modern ? (client.tasks ? "declared" : "rounds") : "legacy";
-  const envelope = ctx.mcpReq.envelope as Params | undefined;
-  const host = modern ? (envelope?.[CLIENT_INFO_META_KEY] as HostInfo | undefined) : mcp.server.getClientVersion();
-  const progressToken = _meta?.progressToken;
-  return {
-    owner,
-    client: modern ? client : noCapabilities,
-    tool,
-    generation,
-    args: exchanges.params(id).arguments,
-    auth: ctx.http?.authInfo,
-    trace: readTrace(exchanges.params(id)._meta),
-    limits: parts.limits(host),
-    inputResponses,
-    requestState: modern ? ctx.mcpReq.requestState() : undefined,
-    progress:
-      progressToken === undefined
-        ? null
-        : (report) => {
-            const params = { progressToken, ...report };
-            // Who has left hears nothing; the call itself learns of it by its signal.
-            ctx.mcpReq.notify({ method: "notifications/progress", params }).catch(() => {});
-          },
-    signal,
-    stop,
-  };
+/** An answer as the SDK takes it; what it doesn't take goes out in its place. */
+function deliver(reply: Reply, { generation }: Terms, answer: (answer: Answer) => void): ToolAnswer {
+  switch (reply.kind) {
+    case "result":
+      return reply.result;
+    case "round":
+      return inputRequired({
+        ...(Object.keys(reply.requests).length === 0 ? {} : { inputRequests: reply.requests as never }),
+        requestState: reply.state,
+      });
+    case "handle":
+      answer({ result: { ...(generation === "legacy" ? {} : { resultType: "complete" }), ...reply.result } });
+      return placeholder;
+    case "task":
+      answer({
+        result: generation === "augmented" ? { task: legacyTask(reply.task) } : { resultType: "task", ...reply.task },
+      });
+      return placeholder;
+    case "error":
+      answer({ error: reply.error });
+      return placeholder;
+  }
 }

@@ -1,4 +1,4 @@
-import type { JSONRPCMessage, McpServer, RequestId } from "@modelcontextprotocol/server";
+import type { AuthInfo, JSONRPCMessage, McpServer, RequestId } from "@modelcontextprotocol/server";
 import type { RpcError } from "../errors.ts";
 import type { Params } from "./methods.ts";
 
@@ -7,12 +7,17 @@ const invalidRequest = -32600;
 /** What goes out in place of the SDK's answer. */
 export type Answer = { readonly result: object } | { readonly error: RpcError };
 
+/** What becomes of a message before the SDK sees it: it is taken, or refused if it is a request. Others go on. */
+export type Door = (message: JSONRPCMessage, auth: AuthInfo | undefined) => "taken" | RpcError | undefined;
+
 /** The requests of one connection between their arrival and their answer. */
 export interface Exchanges {
   /** The params of an open request as they came, before the SDK parsed them or took parts out. */
   params(id: RequestId): Params;
   /** Replaces the answer that the SDK is about to give. Its `_meta` is kept. */
   answer(id: RequestId, answer: Answer): void;
+  /** Sends a message on the stream of an open request. */
+  send(message: JSONRPCMessage, id: RequestId): Promise<void>;
 }
 
 /** Changes a result that the SDK gives by itself. */
@@ -22,27 +27,32 @@ export type Amend = (method: string, params: Params, result: Params) => Params;
  * Sits between a server and its transport. The SDK knows no tool result that is a task, and turns whatever a tool
  * throws into a tool error: a tool returns a placeholder instead, and what it means is put in its place here.
  */
-export function intercept(mcp: McpServer, amend: Amend): Exchanges {
+export function intercept(mcp: McpServer, amend: Amend, door: Door = () => undefined): Exchanges {
+  let sendRaw = (_message: JSONRPCMessage, _id: RequestId): Promise<void> => Promise.reject(new Error("Not connected"));
   const open = new Map<RequestId, { readonly method: string; readonly params: Params; answer?: Answer }>();
   const connect = mcp.connect.bind(mcp);
 
   mcp.connect = async (transport) => {
     const send = transport.send.bind(transport);
     transport.send = (message, options) => send(outgoing(message), options);
+    sendRaw = (message, relatedRequestId) => send(message, { relatedRequestId });
     await connect(transport);
     const deliver = transport.onmessage;
     transport.onmessage = (message, extra) => {
-      const refused = incoming(message);
+      const decided = door(message, extra?.authInfo);
+      if (decided === "taken") return;
+      const refused = incoming(message, decided);
       if (refused === undefined) deliver?.(message, extra);
       else send(refused).catch((thrown: unknown) => transport.onerror?.(thrown as Error));
     };
   };
 
   /** Two open requests of one id would get each other's params and answers: the second is refused, unread. */
-  function incoming(message: JSONRPCMessage): JSONRPCMessage | undefined {
+  function incoming(message: JSONRPCMessage, refusal?: RpcError): JSONRPCMessage | undefined {
     if (!("method" in message)) return undefined;
     if ("id" in message) {
       const { id } = message;
+      if (refusal !== undefined) return { jsonrpc: "2.0", id, error: refusal };
       const error = { code: invalidRequest, message: "A request with this id is still open. Give each its own." };
       if (open.has(id)) return { jsonrpc: "2.0", id, error };
       open.set(id, { method: message.method, params: message.params ?? {} });
@@ -70,5 +80,6 @@ export function intercept(mcp: McpServer, amend: Amend): Exchanges {
       const exchange = open.get(id);
       if (exchange !== undefined) exchange.answer = answer;
     },
+    send: (message, id) => sendRaw(message, id),
   };
 }

@@ -197,6 +197,12 @@ export interface ListFilter {
   readonly limit: number;
 }
 
+/** Where a task stands among those of its owner, for good. */
+export interface Place {
+  readonly createdAt: number;
+  readonly id: string;
+}
+
 /**
  * Where tasks live. Each verb is one atomic step and durable when it returns. A task of another owner is absent, in
  * answers and in timing. A terminal task never changes. Verbs throw {@link TaskError} and nothing else.
@@ -237,6 +243,8 @@ export interface TaskStore extends AsyncDisposable {
   sweep(): Promise<Swept>;
   /** Keeps the first value for a name, and returns the one that is kept: what replicas share and no client may know. */
   secret(name: string, value: string): Promise<string>;
+  /** One owner's tasks, those that `get` gives, newest first, from after this place on (null: from the first). */
+  page(owner: string, after: Place | null, limit: number): Promise<readonly Task[]>;
   /** For operators: tasks of every owner, newest first. */
   list(filter: ListFilter): Promise<readonly Task[]>;
   /** For operators: counts of what isn't finished, in no order. Takes time in proportion to that. */

@@ -38,7 +38,8 @@ describe.each(ways)(
     test("speaks the protocol that it asked for", () => {
       expect(client.getNegotiatedProtocolVersion()).toBe(era);
       expect(client.getServerCapabilities()?.extensions).toEqual(era === modern.era ? { [extension]: {} } : undefined);
-      expect(client.getServerCapabilities()?.tasks).toBeUndefined();
+      const tasks = { cancel: {}, requests: { tools: { call: {} } } };
+      expect(client.getServerCapabilities()?.tasks).toEqual(era === modern.era ? undefined : tasks);
     });
 
     test("lists the tools", async () => {
@@ -46,7 +47,9 @@ describe.each(ways)(
       expect(tools.map(({ name }) => name)).toEqual(
         expect.arrayContaining(["greet", "slow_compute", "confirm_delete"]),
       );
-      expect(tools.filter((tool) => "execution" in tool)).toEqual([]);
+      const support = Object.fromEntries(tools.map(({ name, execution }) => [name, execution?.taskSupport]));
+      if (era === modern.era) expect(new Set(Object.values(support))).toEqual(new Set([undefined]));
+      else expect(support).toMatchObject({ greet: undefined, slow_compute: "optional", failing_job: "required" });
     });
 
     test("calls a plain tool", async () => {
@@ -61,10 +64,9 @@ describe.each(ways)(
     });
 
     test("is refused a tool that runs as a task only, and told what is missing", async () => {
-      await expect(client.callTool({ name: "failing_job" })).rejects.toMatchObject({
-        code: -32021,
-        data: { requiredCapabilities: { extensions: { [extension]: {} } } },
-      });
+      const missing = { code: -32021, data: { requiredCapabilities: { extensions: { [extension]: {} } } } };
+      const refusal = era === modern.era ? missing : { code: -32601 };
+      await expect(client.callTool({ name: "failing_job" })).rejects.toMatchObject(refusal);
     });
 
     test("is told what it lacks when a tool has a question", async () => {

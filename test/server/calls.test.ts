@@ -151,12 +151,12 @@ test("a client of 2025-11-25 sees no extension, and its call is held, too", asyn
   await using served = await open();
   const info = { protocolVersion: "2025-11-25", clientInfo: { name: "old", version: "1" } };
   const hello = await legacy(served, "initialize", { ...info, capabilities: declared });
-  expect(JSON.stringify(hello.result.capabilities)).not.toContain("tasks");
-  expect((await legacy(served, "tasks/get", { taskId: "x" })).error.code).toBe(-32601);
-  expect((await legacy(served, "tools/call", { name: "required", arguments: {} })).error.code).toBe(-32021);
+  expect(hello.result.capabilities).not.toHaveProperty("extensions");
+  expect((await legacy(served, "tasks/update", { taskId: "x" })).error.code).toBe(-32601);
+  expect((await legacy(served, "tools/call", { name: "required", arguments: {} })).error.code).toBe(-32601);
   const first = await legacy(served, "tools/call", { name: "asks_first", arguments: {} });
-  expect(first.error.code).toBe(-32021);
-  const answer = legacy(served, "tools/call", { name: "optional", arguments: { text: "x" }, task: { ttl: 1 } });
+  expect(first.error.code).toBe(-32601);
+  const answer = legacy(served, "tools/call", { name: "optional", arguments: { text: "x" } });
   const claim = await eventually(() => served.claim().catch(() => undefined));
   await served.finish(claim, completed("done"));
   expect((await answer).result).toEqual({ content: [{ type: "text", text: "done" }] });

@@ -9,6 +9,7 @@ import type {
   Journal,
   NewTask,
   Outcome,
+  Place,
   Progress,
   Renewal,
   StepRecord,
@@ -340,6 +341,15 @@ const verbs = {
 
   sweep: (model: Model) => ({ ...endDue(model), purged: purge(model), more: false }),
 
+  page(model: Model, owner: string, after: Place | null, limit: number): Task[] {
+    const sorted = model.tasks
+      .filter((task) => task.seen.owner === owner && !isOver(model, task))
+      .map(visible)
+      .toSorted((a, b) => b.createdAt - a.createdAt || (a.id < b.id ? 1 : -1));
+    const past = (task: Task, place: Place) =>
+      task.createdAt < place.createdAt || (task.createdAt === place.createdAt && task.id < place.id);
+    return sorted.filter((task) => after === null || past(task, after)).slice(0, limit);
+  },
   list: (model: Model) => tasksOf(model),
 
   nextDue(model: Model): number | null {

@@ -23,7 +23,7 @@ const hostileText =
   '{"zeta":"\\u0000","alpha":"\\ud800","mm":"é😀\\"\\\\","__proto__":{"1":1.0,"0":1e400},"n":12345678901234567890}';
 const large = JSON.stringify({ text: "é".repeat(500_000) });
 
-/** What any replica does: create, get, answer, send, requestCancel, watch, list. */
+/** What any replica does: create, get, answer, send, requestCancel, watch, page, list. */
 export const clientCases = cases({
   "a census counts unfinished tasks by tool and status, and what each queue holds that is due": async ({
     store,
@@ -446,6 +446,28 @@ export const clientCases = cases({
     );
   },
 
+  "an owner's tasks come page by page, newest first, each as it is read and only once": async ({ store, clock }) => {
+    const created: Task[] = [];
+    for (let n = 0; n < 7; n++) {
+      created.push(await create(store, { owner: n % 3 === 0 ? "bob" : "alice", keepMs: hour }));
+      // Some of one instant, which their ids put in order.
+      if (n % 2 === 0) clock.advance(1);
+    }
+    const byPlace = (a: Task, b: Task) => b.createdAt - a.createdAt || (a.id < b.id ? 1 : -1);
+    const ofAlice = created.filter((task) => task.owner === "alice").toSorted(byPlace);
+    assert.deepEqual(await store.page("alice", null, 10), ofAlice);
+    assert.deepEqual(await store.page("alice", null, 3), ofAlice.slice(0, 3));
+    assert.deepEqual(await store.page("alice", ofAlice[2]!, 3), ofAlice.slice(3));
+    assert.deepEqual(await store.page("nobody", null, 10), []);
+    // What is over is not read any more, and those after it are still found.
+    await store.requestCancel(ofAlice[1]!.id, "alice", 0);
+    clock.advance(hour);
+    assert.deepEqual(await store.page("alice", null, 10), [ofAlice[0], ...ofAlice.slice(2)]);
+    await store.sweep();
+    assert.equal(await store.get(ofAlice[1]!.id, "alice"), "expired");
+    assert.deepEqual(await store.page("alice", ofAlice[1]!, 10), ofAlice.slice(2));
+  },
+
   "whoever watches hears of each change, and no more after ending it": async ({ store }) => {
     const heard = new Set<string | null>();
     const stop = store.watch((id) => heard.add(id));
@@ -491,6 +513,7 @@ export const clientCases = cases({
       () => store.send("a", "b", "1"),
       () => store.requestCancel("a", owner, 0),
       () => store.sweep(),
+      () => store.page("a", null, 1),
       () => store.list({ limit: 1 }),
       () => store.secret("name", "value"),
       () => claim(store),

@@ -180,6 +180,11 @@ export function postgres(urlOrPool: string | Pool, options: PostgresOptions = {}
         const [row] = await call<{ value: string }>("secret", name, value);
         return row?.value ?? value;
       }),
+    page: (owner, after, limit) =>
+      open(async () => {
+        const { createdAt, id } = after ?? { createdAt: Number.MAX_SAFE_INTEGER, id: "" };
+        return (await call<TaskRow>("page", encodeName(owner), createdAt, encodeName(id), limit)).map(toTask);
+      }),
     list: (filter) =>
       open(async () => {
         const given = [filter.status, filter.tool, filter.owner, filter.before];

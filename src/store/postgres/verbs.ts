@@ -26,7 +26,7 @@ const columns = {
 } as const;
 
 /** A verb's name, which is that of its function. */
-export type Verb = keyof typeof functions | "get" | "journal" | "list" | "census" | "secret";
+export type Verb = keyof typeof functions | "get" | "journal" | "list" | "census" | "secret" | "page";
 
 /** What a verb does when its statement is carried out. */
 export function effectOf(verb: Verb): Effect {
@@ -63,6 +63,13 @@ export function createVerbs(schema: string): Readonly<Record<Verb, string>> {
       INSERT INTO ${schema}.secret AS kept (name, value)
       SELECT $2, $3 WHERE $1::bigint IS NULL OR true
       ON CONFLICT (name) DO UPDATE SET value = kept.value RETURNING kept.value`,
+    // Along the index of owners, however many tasks others have.
+    page: `
+      SELECT * FROM ${schema}.seen
+      WHERE owner = $2 AND ("createdAt", id) < ($3::bigint, $4)
+        AND ("purgeAt" IS NULL
+          OR "purgeAt" > coalesce($1::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint))
+      ORDER BY "createdAt" DESC, id DESC LIMIT $5`,
     // One statement with every filter: an absent one is null. Walks the tasks from the newest and stops at the limit.
     list: `
       SELECT * FROM ${schema}.seen

@@ -44,6 +44,7 @@ export function sqlite(file: string, options: SqliteOptions = {}): TaskStore {
     watch: (listener) => hints.watch(listener),
     sweep: () => write((tx) => sweep(tx, findDead)),
     secret: (name, value) => write(({ sql: { keepSecret } }) => String(keepSecret.get({ name, value })?.value)),
+    page: (owner, after, limit) => read(() => tasks.page(sql, now(), owner, after, limit)),
     list: (filter) => read(() => tasks.list(sql, filter)),
     census: () => read(() => moment(db, () => tasks.census(sql, now()))),
 

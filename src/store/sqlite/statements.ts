@@ -56,6 +56,12 @@ const texts = {
     INSERT INTO secret (name, value) VALUES (:name, :value)
     ON CONFLICT DO UPDATE SET value = value RETURNING value`,
 
+  // Along the index of owners, however many tasks others have.
+  page: `
+    SELECT * FROM seen
+    WHERE owner = :owner AND (createdAt, id) < (:createdAt, :id) AND (purgeAt IS NULL OR purgeAt > :now)
+    ORDER BY createdAt DESC, id DESC LIMIT :limit`,
+
   findActivation: "SELECT state FROM activation WHERE task = :task",
   enqueue: `
     INSERT INTO activation (task, queue, tool, version, priority, owner, state, due)

@@ -1,7 +1,7 @@
 import { TaskError } from "../../errors.ts";
 import type { InputResponse } from "../../protocol/input.ts";
 import { cleanMessage, instant } from "../rules.ts";
-import type { Census, Gone, ListFilter, LiveCount, NewTask, QueueCount, Task } from "../store.ts";
+import type { Census, Gone, ListFilter, LiveCount, NewTask, Place, QueueCount, Task } from "../store.ts";
 import { decodeName, encodeName, toTask, type TaskRow } from "./rows.ts";
 import type { Statements } from "./statements.ts";
 import { end, enqueue, reveal, touch } from "./transitions.ts";
@@ -114,6 +114,12 @@ export function census(sql: Statements, now: number): Census {
     live: live.map((row) => ({ ...row, tool: decodeName(row.tool) })),
     queues: queues.map((row) => ({ ...row, queue: decodeName(row.queue), oldestMs: Math.max(0, row.oldestMs) })),
   };
+}
+
+export function page(sql: Statements, now: number, owner: string, after: Place | null, limit: number): Task[] {
+  const { createdAt, id } = after ?? { createdAt: Number.MAX_SAFE_INTEGER, id: "" };
+  const rows = sql.page.all({ owner: encodeName(owner), createdAt, id, now, limit }) as unknown as TaskRow[];
+  return rows.map(toTask);
 }
 
 export function list(sql: Statements, filter: ListFilter): Task[] {
