@@ -5,9 +5,10 @@ import { isTaskId } from "../protocol/ids.ts";
 import { legacyTask, related, type LegacyTask } from "../protocol/legacy.ts";
 import { isTerminal } from "../protocol/status.ts";
 import type { Place, Task } from "../store/store.ts";
-import { answering, idOf, type Caller, type Params } from "./methods.ts";
+import { createAsker } from "./asker.ts";
+import { answering, idOf, type Caller } from "./methods.ts";
 import { progressReports, type ProgressReport } from "./progress.ts";
-import { createAsker, type PushParts, type Pushes, type Send } from "./push.ts";
+import type { PushParts, Pushes, Send } from "./push.ts";
 import { resultOf, toolError } from "./reply.ts";
 import type { Answer } from "./swap.ts";
 

@@ -2,6 +2,7 @@ import type { JSONRPCMessage, McpRequestContext, McpServer, ServerContext } from
 import { TaskError, type RpcError } from "../errors.ts";
 import { readCapabilities } from "../protocol/capabilities.ts";
 import type { TaskTool } from "../tool.ts";
+import { askAll, createAsker } from "./asker.ts";
 import type { OpenCalls } from "./calls.ts";
 import type { HostInfo, Limits } from "./hosts.ts";
 import {
@@ -14,8 +15,7 @@ import {
 } from "./legacy-methods.ts";
 import { setMethod, type Params } from "./methods.ts";
 import { progressTo } from "./progress.ts";
-import { askAll, createAsker } from "./push.ts";
-import type { Terms } from "./reply.ts";
+import { leastKeptMs, type Terms } from "./reply.ts";
 import { readSession, sessionHeader, type Session } from "./session.ts";
 import type { Answer, Door, Exchanges } from "./swap.ts";
 
@@ -37,9 +37,6 @@ export interface LegacySide {
   terms(exchanges: Exchanges, tool: TaskTool, ctx: ServerContext): Terms;
   addMethods(exchanges: Exchanges): void;
 }
-
-/** The least that a task is kept after its end whatever its client asks for, in milliseconds. */
-const leastKeptMs = 60_000;
 
 /** Speaks protocol 2025-11-25, whose core has tasks, and the ones before it, which have none. */
 export function legacySide(parts: LegacyParts, mcp: McpServer, context: McpRequestContext): LegacySide {
@@ -83,7 +80,8 @@ export function legacySide(parts: LegacyParts, mcp: McpServer, context: McpReque
         generation: wish === undefined ? "legacy" : "augmented",
         limits: parts.limits(introduced().host),
         push: {
-          ask: (requests) => askAll(parts.pushes, send, owner, requests, AbortSignal.any([signal, parts.stop])),
+          ask: (requests) =>
+            askAll(parts.pushes, requests, { send, owner, signal: AbortSignal.any([signal, parts.stop]) }),
           asker: () => createAsker(parts, parts.pushes, { send, client, known: false }),
         },
         signal,

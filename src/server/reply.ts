@@ -9,17 +9,17 @@ import type { TraceContext } from "../protocol/trace.ts";
 import type { WireTask } from "../protocol/wire.ts";
 import type { Task } from "../store/store.ts";
 import { newTaskOf, type TaskTool } from "../tool.ts";
+import type { Asker } from "./asker.ts";
 import { again, gather, gatherByAsking, questionsOf, type Gathered } from "./before.ts";
 import { handleOf, type HandleOptions } from "./handle.ts";
 import type { Limits } from "./hosts.ts";
 import type { Caller } from "./methods.ts";
 import { mostRounds, policy, type Generation, type Way } from "./policy.ts";
 import { progressReports, type ProgressReport } from "./progress.ts";
-import type { Asker } from "./push.ts";
 import type { Binding, CallState, Seal } from "./seal.ts";
 
 /** The least that a task is kept whose call waits for its end, in milliseconds: else it could be gone before it is read. */
-const leastKeptMs = 60_000;
+export const leastKeptMs = 60_000;
 
 /** One `tools/call` of a task tool. */
 export interface Call extends Caller {

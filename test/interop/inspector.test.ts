@@ -72,6 +72,12 @@ describe.each(channels)("MCP Inspector's cli over %s", { concurrent: true }, (ch
     });
   });
 
+  test("follows a task of the legacy era, too, and shows why it failed", async () => {
+    const ran = await call(channel, "legacy", "failing_job", {});
+    expect(ran).toMatchObject({ code: 1, stdout: "" });
+    expect(JSON.parse(ran.stderr)).toMatchObject({ error: { message: "The job failed, as it always does" } });
+  });
+
   test("shows the error of a task that failed", async () => {
     const ran = await call(channel, "modern", "protocol_error_job", {});
     expect(ran).toMatchObject({ code: 1, stdout: "" });

@@ -155,9 +155,10 @@ describe.each(channels)("the SDK's client of the v1 line, over %s", (channel) =>
     expect(tasks.length).toBeGreaterThan(5);
   });
 
-  test("a client that declares nothing is told what it lacks", async () => {
+  test("a client that declares nothing is told that somebody else must answer", async () => {
     const mute = await connect(new Client(info), channel);
-    expect(await mute.callTool({ name: "form" })).toMatchObject({ isError: true });
+    const open = { status: "input_required", questions: [{ key: "name", message: "Who are you?" }] };
+    expect(await mute.callTool({ name: "form" })).toMatchObject({ structuredContent: open });
     expect(await mute.callTool({ name: "first" })).toMatchObject({ isError: true });
     await mute.close();
   });

@@ -69,16 +69,12 @@ describe.each(ways)(
       await expect(client.callTool({ name: "failing_job" })).rejects.toMatchObject(refusal);
     });
 
-    test("is told what it lacks when a tool has a question", async () => {
-      const call = client.callTool({ name: "confirm_delete", arguments: { filename: "a.txt" } });
-      if (era === modern.era) {
-        const requiredCapabilities = { elicitation: { form: {} } };
-        await expect(call).rejects.toMatchObject({ code: -32021, data: { requiredCapabilities } });
-      } else {
-        // This protocol has no such error: the model is told instead.
-        const text = "The tool asks for input while it runs. Call it from a client that declares the tasks extension.";
-        expect(await call).toEqual({ content: [{ type: "text", text }], isError: true });
-      }
+    test("is told that somebody else must answer when a tool has a question that it can't be asked", async () => {
+      const result = await client.callTool({ name: "confirm_delete", arguments: { filename: "a.txt" } });
+      expect(result).toMatchObject({
+        content: [{ type: "text", text: expect.stringContaining("Delete a.txt?") }],
+        structuredContent: { status: "input_required", questions: [{ key: "confirm", by: "person" }] },
+      });
     });
   },
 );

@@ -1,5 +1,8 @@
+import { setImmediate as turn } from "node:timers/promises";
 import { expect, test } from "vitest";
+import { systemClock } from "../../src/clock.ts";
 import { serve } from "../../src/server/http.ts";
+import { manualClock } from "../../src/store/contract/manual-clock.ts";
 import { authenticate, completed, eventually, factory, open, question, type Json, type Served } from "./harness.ts";
 import { everyInput, oldClient } from "./old-client.ts";
 
@@ -460,4 +463,77 @@ test("both protocols read the same tasks", async () => {
     const { status, body } = await served.call(method, { taskId: old }, alice);
     expect([status, body.error?.code]).toEqual([404, -32601]);
   }
+});
+
+// Core specification, "Elicitation": a person may think for longer than a call is held.
+test("a call is held for as long as its client is asked, and no longer than usual before and after", async () => {
+  const clock = manualClock();
+  await using served = await open({}, { clock });
+  const client = await oldClient(served.listening.url);
+  const stream = await client.stream("tools/call", optional);
+  await served.engine.attempts.park(await take(served), asks("sure"), false);
+  const asked = await stream.next();
+  clock.advance(3_600_000);
+  await client.respond(asked, accept);
+  const { taskId } = await take(served);
+  let over = false;
+  const handle = stream.next().finally(() => (over = true));
+  while (!over) {
+    clock.advance(25_000);
+    await turn();
+  }
+  expect(await handle).toMatchObject({ result: { structuredContent: { taskId, status: "working" } } });
+});
+
+test("how long a call is held goes by who opened the session", async () => {
+  await using served = await open();
+  const limits = (host: { name: string } | undefined) => ({ graceMs: 0, holdMs: host?.name === "hasty" ? 0 : 60_000 });
+  const server = await serve({ ...served.parts, limits }, factory).listen();
+  const hasty = await oldClient(server.url, everyInput, undefined, "hasty");
+  const { structuredContent } = (await hasty.call("tools/call", optional)).result;
+  expect(structuredContent).toMatchObject({ status: "working", taskId: (await take(served)).taskId });
+
+  const patient = (await oldClient(server.url)).call("tools/call", optional);
+  await served.finish(await take(served), completed("done"));
+  expect((await patient).result).toMatchObject({ content: [{ text: "done" }] });
+  await server.close();
+});
+
+test("a held call whose question the client can't be asked, or answers with an error, gets a handle", async () => {
+  await using served = await open();
+  const mute = await oldClient(served.listening.url, {});
+  const waits = mute.call("tools/call", optional);
+  await served.engine.attempts.park(await take(served), asks("sure"), false);
+  const unanswered = { status: "input_required", questions: [{ key: "sure" }] };
+  expect((await waits).result).toMatchObject({ structuredContent: unanswered });
+
+  const client = await oldClient(served.listening.url);
+  const stream = await client.stream("tools/call", optional);
+  const { taskId, ...attempt } = await take(served);
+  await served.engine.attempts.park({ taskId, ...attempt }, asks("sure", "really"), false);
+  const [first, second] = [await stream.next(), await stream.next()];
+  await client.post({ id: first.id, error: { code: -1, message: "not now" } });
+  await client.respond(second, accept);
+  expect(await stream.next()).toMatchObject({ result: { structuredContent: { ...unanswered, taskId } } });
+  expect(await served.engine.read(taskId, "")).toMatchObject({ cancelRequested: false });
+});
+
+// "Task Progress Notifications".
+test("whoever waits for a result hears of progress, if they ask for it", async () => {
+  const clock = { ahead: 0, now: () => Date.now() + clock.ahead, after: systemClock.after };
+  await using served = await open();
+  const server = await serve({ ...served.parts, clock }, factory).listen();
+  const client = await oldClient(server.url);
+  const taskId = await start(client);
+  const claim = await take(served);
+  const stream = await client.stream("tasks/result", { taskId, _meta: { progressToken: "p" } });
+  clock.ahead += 10_000;
+  await served.engine.attempts.setStatus(claim, "half way", { progress: 1, total: 2 });
+  expect(await stream.next()).toMatchObject({
+    method: "notifications/progress",
+    params: { progressToken: "p", message: "half way (1 of 2)" },
+  });
+  await served.finish(claim, completed("done"));
+  expect(await stream.next()).toMatchObject({ result: { content: [{ text: "done" }] } });
+  await server.close();
 });

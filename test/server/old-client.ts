@@ -26,7 +26,12 @@ export interface PostOptions {
 export const everyInput = { elicitation: { form: {}, url: {} }, sampling: { tools: {} }, roots: {} };
 
 /** Introduces itself, and sends its session along from then on. */
-export async function oldClient(url: string, capabilities: object = everyInput, token?: string): Promise<OldClient> {
+export async function oldClient(
+  url: string,
+  capabilities: object = everyInput,
+  token?: string,
+  name = "old",
+): Promise<OldClient> {
   let session: string | null = null;
   let lastId = 0;
 
@@ -60,7 +65,7 @@ export async function oldClient(url: string, capabilities: object = everyInput, 
     }
   }
 
-  const clientInfo = { name: "old", version: "1" };
+  const clientInfo = { name, version: "1" };
   const first = await request("initialize", { protocolVersion: "2025-11-25", capabilities, clientInfo }, {});
   session = first.headers.get("mcp-session-id");
   const hello = await events(first).next();

@@ -7,6 +7,7 @@ import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import { expect, test } from "vitest";
 import { tasksRequired } from "../../src/protocol/capabilities.ts";
+import { related } from "../../src/protocol/legacy.ts";
 import { newTaskId } from "../../src/protocol/ids.ts";
 import { sqlite } from "../../src/store/sqlite/index.ts";
 import { completed, declared, eventually, open, parameters, question, type Json } from "./harness.ts";
@@ -209,6 +210,27 @@ test("a message that is too large is refused, and the connection goes on", async
   expect(await served.next()).toMatchObject({ error: { code: -32602 } });
   served.send("tools/call", call, 2);
   expect(await served.next()).toMatchObject({ id: 2, result: { resultType: "task" } });
+});
+
+test("a client of 2025-11-25 has its own tasks, and is asked while it waits for their result", async () => {
+  await using served = await start();
+  const write = (message: object) => served.child.stdin.write(`${JSON.stringify({ jsonrpc: "2.0", ...message })}\n`);
+  const clientInfo = { name: "old", version: "1" };
+  const hello = { protocolVersion: "2025-11-25", clientInfo, capabilities: { elicitation: {} } };
+  write({ id: 1, method: "initialize", params: hello });
+  expect(await served.next()).toMatchObject({ id: 1 });
+  write({ id: 2, method: "tools/call", params: { name: "required", arguments: {}, task: {} } });
+  const { taskId } = (await served.next()).result.task;
+  write({ id: 3, method: "tasks/result", params: { taskId } });
+  const attempt = await eventually(() => served.beside.claim().catch(() => undefined));
+  const waits = { inputs: [{ key: "sure", request: question("sure?") }], events: [], timers: [] };
+  await served.beside.engine.attempts.park(attempt, waits, false);
+  const asked = await served.next();
+  expect(asked).toMatchObject({ method: "elicitation/create", params: { message: "sure?", _meta: related(taskId) } });
+  write({ id: asked.id, result: { action: "accept", content: { ok: true } } });
+  const resumed = await eventually(() => served.beside.claim().catch(() => undefined));
+  await served.beside.finish(resumed, completed("done"));
+  expect(await served.next()).toMatchObject({ id: 3, result: { content: [{ text: "done" }], _meta: related(taskId) } });
 });
 
 test("a client of 2025-11-25 sees no extension", async () => {
