@@ -7,20 +7,26 @@ export interface OpenCall {
   leave(): void;
 }
 
+/** Whose call it is: a session's id alone doesn't prove who sends it. */
+export interface Origin {
+  readonly session: string;
+  readonly owner: string;
+}
+
 /** The open calls of sessions: over HTTP, a cancellation comes as a request of its own, to a server of its own. */
 export interface OpenCalls {
-  enter(session: string, id: RequestId): OpenCall;
-  /** Cancels what a `notifications/cancelled` of this session names. */
-  hear(session: string, message: JSONRPCMessage): void;
+  enter(from: Origin, id: RequestId): OpenCall;
+  /** Cancels what a `notifications/cancelled` from there names. */
+  hear(from: Origin, message: JSONRPCMessage): void;
 }
 
 export function createOpenCalls(): OpenCalls {
   const open = new Map<string, AbortController>();
-  const keyOf = (session: string, id: unknown) => JSON.stringify([session, id]);
+  const keyOf = ({ session, owner }: Origin, id: unknown) => JSON.stringify([session, owner, id]);
 
   return {
-    enter(session, id) {
-      const key = keyOf(session, id);
+    enter(from, id) {
+      const key = keyOf(from, id);
       const controller = new AbortController();
       open.set(key, controller);
       return {
@@ -30,10 +36,10 @@ export function createOpenCalls(): OpenCalls {
         },
       };
     },
-    hear(session, message) {
+    hear(from, message) {
       if (!("method" in message) || message.method !== "notifications/cancelled") return;
       const { requestId, reason } = message.params ?? {};
-      open.get(keyOf(session, requestId))?.abort(reason);
+      open.get(keyOf(from, requestId))?.abort(reason);
     },
   };
 }

@@ -51,9 +51,10 @@ export function legacySide(parts: LegacyParts, mcp: McpServer, context: McpReque
 
   function open(exchanges: Exchanges, ctx: ServerContext): Waiting & { leave(): void } {
     const { id, signal } = ctx.mcpReq;
-    const call = session === null ? null : parts.calls.enter(session, id);
+    const owner = parts.owner(ctx.http?.authInfo);
+    const call = session === null ? null : parts.calls.enter({ session, owner }, id);
     return {
-      owner: parts.owner(ctx.http?.authInfo),
+      owner,
       client: introduced().client,
       send: (message) => exchanges.send(message, id),
       progress: progressTo(ctx),
@@ -65,7 +66,7 @@ export function legacySide(parts: LegacyParts, mcp: McpServer, context: McpReque
   return {
     door(message, auth) {
       if (parts.pushes.take(message, auth)) return "taken";
-      if (session !== null) parts.calls.hear(session, message);
+      if (session !== null) parts.calls.hear({ session, owner: parts.owner(auth) }, message);
       return refusal(message, names);
     },
 

@@ -366,18 +366,19 @@ test("a question before a task that is declined, or can't be put, makes no task"
 });
 
 test("a call can be cancelled by another request of its session", async () => {
-  await using served = await open();
-  const client = await oldClient(served.listening.url);
-  const stranger = await oldClient(served.listening.url);
+  await using served = await open({ authenticate });
+  const client = await oldClient(served.listening.url, everyInput, "alice");
+  const stranger = await oldClient(served.listening.url, everyInput, "alice");
   const stream = await client.stream("tools/call", optional, { id: 77 });
   const claim = await take(served);
   const cancelled = { method: "notifications/cancelled", params: { requestId: 77 } };
   await stranger.post(cancelled);
+  await client.post(cancelled, { token: "bob" });
   await client.post({ method: "notifications/cancelled", params: { requestId: 78 } });
-  expect(await served.engine.read(claim.taskId, "")).toMatchObject({ cancelRequested: false });
+  expect(await served.engine.read(claim.taskId, "alice")).toMatchObject({ cancelRequested: false });
   await client.post(cancelled);
   expect(await stream.next()).toMatchObject({ id: 77, error: { code: -32603 } });
-  expect(await served.engine.read(claim.taskId, "")).toMatchObject({ cancelRequested: true });
+  expect(await served.engine.read(claim.taskId, "alice")).toMatchObject({ cancelRequested: true });
 });
 
 test("whoever stops waiting for a result leaves the task alone", async () => {
