@@ -1,8 +1,53 @@
-import { DatabaseSync } from "node:sqlite";
 import type { InputResponse } from "../../src/protocol/input.ts";
 import type { TaskStatus } from "../../src/protocol/status.ts";
+import type { Line } from "./line.ts";
 
-/** What the file holds of a task, read past the store. */
+/** What can happen to a round; see `strike` in round.ts for what each one does. */
+export type Blow =
+  | "kill"
+  | "freeze"
+  | "drain"
+  | "all"
+  | "front"
+  | "freezeFront"
+  | "cut"
+  | "mute"
+  | "stall"
+  | "terminate"
+  | "crash";
+
+/** A round's database: a file, or one on a server. */
+export interface Database extends AsyncDisposable {
+  /** How many front ends share it. */
+  readonly fronts: number;
+  /** The blows that come first, so that each kind happens, and how likely each one is after them. */
+  readonly blows: { readonly first: readonly Blow[]; readonly odds: Readonly<Partial<Record<Blow, number>>> };
+  /** The way of one process to it. */
+  connect(): Promise<Way>;
+  /** Runs one statement past the store. Rejects while the database is away or somebody keeps it. */
+  query<R>(text: string): Promise<R[]>;
+  /** The database's own opinion of what it holds: "ok", or what is wrong. */
+  checkIntegrity(): Promise<string>;
+  /** Ends every connection to it. */
+  terminate(): Promise<void>;
+  /** Ends the server in the middle of everything, and starts it again so many milliseconds later. */
+  crash(awayMs: number): Promise<void>;
+}
+
+export interface Way {
+  /** What `process.ts` opens: a file or a URL. */
+  readonly address: string;
+  /** What can be cut, or null for a file. */
+  readonly line: Line | null;
+}
+
+/** Where rounds get their databases from. */
+export interface Databases extends AsyncDisposable {
+  /** An empty database. `home` is a folder for this round. It goes when it is disposed; a file stays. */
+  fresh(home: string): Promise<Database>;
+}
+
+/** What the database holds of a task, read past the store. */
 export interface Row {
   readonly seq: number;
   readonly id: string;
@@ -13,79 +58,82 @@ export interface Row {
   readonly finishedAt: number | null;
   readonly epoch: number;
   readonly strikes: number;
-  readonly cancelRequested: number;
+  readonly cancelRequested: boolean;
   readonly result: string | null;
   readonly error: string | null;
   readonly tag: string;
   readonly steps: ReadonlyMap<string, { readonly state: string; readonly value: string | null }>;
   readonly responses: ReadonlyMap<string, InputResponse | null>;
   readonly events: ReadonlyMap<string, string | null>;
-  readonly activation: string | null;
+  readonly activation: object | null;
 }
 
-/** The port's invariants, as what breaks them. */
+/** The port's invariants, as what breaks them. Both dialects take these statements. */
 const broken = `
   SELECT id, status, 'has nothing that would ever move it' AS why FROM task
   WHERE status = 'working'
     AND NOT EXISTS (SELECT 1 FROM activation WHERE activation.task = seq)
-    AND NOT EXISTS (SELECT 1 FROM event WHERE event.task = seq AND awaited = 1 AND value IS NULL)
+    AND NOT EXISTS (SELECT 1 FROM event WHERE event.task = seq AND awaited AND value IS NULL)
   UNION ALL
   SELECT id, status, 'asks for nothing' FROM task
-  WHERE status = 'input_required' AND NOT EXISTS (SELECT 1 FROM input WHERE input.task = seq AND open = 1)
+  WHERE status = 'input_required' AND NOT EXISTS (SELECT 1 FROM input WHERE input.task = seq AND input.open)
   UNION ALL
   SELECT id, status, 'may be run' FROM task JOIN activation ON activation.task = seq
-  WHERE finished_at IS NOT NULL OR (status = 'input_required' AND recovery = 'retry')`;
+  WHERE finished_at IS NOT NULL OR (status = 'input_required' AND recovery = 'retry')
+  UNION ALL
+  SELECT 'activation of ' || task, state, 'is in no lane' FROM activation AS one
+  WHERE state = 'ready' AND NOT EXISTS (
+    SELECT 1 FROM lane WHERE lane.owner = one.owner AND lane.queue = one.queue AND lane.tool = one.tool
+      AND lane.version = one.version AND lane.priority = one.priority)`;
 
-/** Tasks that break an invariant at this moment, or null if another process kept us from looking. */
-export function lookForBroken(file: string): string[] | null {
+/** Tasks that break an invariant at this moment, or null if the database could not be looked at. */
+export async function lookForBroken(database: Database): Promise<string[] | null> {
   try {
-    using database = new DatabaseSync(file, { readOnly: true, timeout: 0 });
-    return database
-      .prepare(broken)
-      .all()
-      .map((row) => JSON.stringify(row));
+    return (await database.query(broken)).map((row) => JSON.stringify(row));
   } catch {
     return null;
   }
 }
 
-/** SQLite's own opinion of the file: "ok", or what is wrong. */
-export function checkIntegrity(file: string): string {
-  using database = new DatabaseSync(file);
-  const lines = [
-    ...database.prepare("PRAGMA integrity_check").all(),
-    ...database.prepare("PRAGMA foreign_key_check").all(),
-  ];
-  return lines.map((line) => String(Object.values(line)[0])).join("; ");
-}
+type TaskRow = Omit<Row, "tag" | "steps" | "responses" | "events" | "activation" | "cancelRequested"> & {
+  readonly args: string;
+  readonly cancelRequested: boolean | 0 | 1;
+};
+type Of<T> = T & { readonly task: number; readonly key: string };
 
-export function readRows(file: string): Map<string, Row> {
-  using database = new DatabaseSync(file, { readOnly: true, timeout: 5_000 });
-  const tasks = database.prepare(`
-    SELECT seq, id, tool, status, status_message AS statusMessage, created_at AS createdAt, finished_at AS finishedAt,
-      epoch, strikes, cancel_requested AS cancelRequested, result, error, args ->> '$.script.tag' AS tag,
-      (SELECT json_object('state', state, 'due', due, 'until', lease_until, 'holder', holder)
-       FROM activation WHERE activation.task = seq) AS activation
+export async function readRows(database: Database): Promise<Map<string, Row>> {
+  const tasks = await database.query<TaskRow>(`
+    SELECT seq, id, tool, status, status_message AS "statusMessage", created_at AS "createdAt",
+      finished_at AS "finishedAt", epoch, strikes, cancel_requested AS "cancelRequested", result, error, args
     FROM task JOIN call ON call.task = seq`);
-  const steps = database.prepare("SELECT key, state, value FROM step WHERE task = ?");
-  const inputs = database.prepare("SELECT key, response FROM input WHERE task = ?");
-  const events = database.prepare("SELECT key, value FROM event WHERE task = ?");
-  const rows = tasks.all() as unknown as Omit<Row, "steps" | "responses" | "events">[];
+  const activations = await database.query<{ task: number }>(
+    'SELECT task, state, due, lease_until AS "until", holder FROM activation',
+  );
+  const steps = await database.query<Of<{ state: string; value: string | null }>>(
+    "SELECT task, key, state, value FROM step",
+  );
+  const inputs = await database.query<Of<{ response: string | null }>>("SELECT task, key, response FROM input");
+  const events = await database.query<Of<{ value: string | null }>>("SELECT task, key, value FROM event");
+  const stepsOf = Map.groupBy(steps, ({ task }) => task);
+  const inputsOf = Map.groupBy(inputs, ({ task }) => task);
+  const eventsOf = Map.groupBy(events, ({ task }) => task);
+  const activationOf = new Map(activations.map((activation) => [activation.task, activation]));
   return new Map(
-    rows.map((row) => {
-      const byKey = <T>(list: { key?: unknown }[], value: (row: never) => T) =>
-        new Map(list.map((one) => [String(one.key), value(one as never)] as const));
-      return [
-        row.id,
-        {
-          ...row,
-          steps: byKey(steps.all(row.seq), (step: { state: string; value: string | null }) => step),
-          responses: byKey(inputs.all(row.seq), ({ response }: { response: string | null }) =>
-            response === null ? null : (JSON.parse(response) as InputResponse),
-          ),
-          events: byKey(events.all(row.seq), ({ value }: { value: string | null }) => value),
-        },
-      ];
+    tasks.map(({ args, ...row }) => {
+      const { script } = JSON.parse(args) as { script: { tag: string } };
+      const responses = (inputsOf.get(row.seq) ?? []).map(
+        ({ key, response }) => [key, response === null ? null : (JSON.parse(response) as InputResponse)] as const,
+      );
+      const whole: Row = {
+        ...row,
+        cancelRequested: Boolean(row.cancelRequested),
+        tag: script.tag,
+        steps: new Map((stepsOf.get(row.seq) ?? []).map(({ key, state, value }) => [key, { state, value }])),
+        responses: new Map(responses),
+        events: new Map((eventsOf.get(row.seq) ?? []).map(({ key, value }) => [key, value])),
+        activation: activationOf.get(row.seq) ?? null,
+      };
+      return [row.id, whole];
     }),
   );
 }

@@ -34,7 +34,8 @@ export interface Driven {
 
 export interface DriverOptions {
   readonly plans: readonly Plan[];
-  readonly front: Post;
+  /** Each request goes to the next one. */
+  readonly fronts: readonly Post[];
   readonly complain: (text: string) => void;
 }
 
@@ -52,7 +53,7 @@ export interface Driver extends AsyncDisposable {
 
 const lanes = 4;
 
-/** Errors that say that nothing was done, or that it may have been. */
+/** Errors that blows explain. Whether anything was done is not known. */
 const passing = ["STORE_BUSY", "STORE_UNAVAILABLE", "STORE_ANSWER_LOST", "SHUTTING_DOWN"] as const;
 
 function isPassing(message: string): boolean {
@@ -60,22 +61,28 @@ function isPassing(message: string): boolean {
 }
 
 /** Creates the tasks of the plans, answers, sends, cancels and polls, over HTTP, for as long as it takes. */
-export function startDriver({ plans, front, complain }: DriverOptions): Driver {
+export function startDriver({ plans, fronts, complain }: DriverOptions): Driver {
   const driven: Driven[] = [];
   const nextPoll = new Map<Driven, number>();
   const chores = new Set<Promise<void>>();
   const waiting = [...plans];
   const began = Date.now();
   let stopped = false;
-  let client: { readonly url: string; readonly wire: Wire } | null = null;
+  let turn = 0;
 
-  /** The answer to one request; null when it failed in a way that a killed server explains, and may have been done. */
+  /** Where the next request goes, or null while no front end listens. */
+  function nextUrl(): string | null {
+    turn += 1;
+    const urls = fronts.flatMap((front) => front.url() ?? []);
+    return urls[turn % urls.length] ?? null;
+  }
+
+  /** The answer to one request; null when it failed in a way that a blow explains, and may have been done. */
   async function ask(send: (wire: Wire, signal: AbortSignal) => Promise<Reply>): Promise<Fields | null> {
-    const url = front.url();
+    const url = nextUrl();
     if (url === null) return null;
-    if (client?.url !== url) client = { url, wire: wire(`${url}/mcp`) };
     try {
-      const { body } = await send(client.wire, AbortSignal.timeout(20_000));
+      const { body } = await send(wire(`${url}/mcp`), AbortSignal.timeout(20_000));
       if (body.result !== undefined) return body.result;
       if (!isPassing(body.error?.message ?? "")) complain(`an error came: ${JSON.stringify(body)}`);
     } catch (thrown) {
@@ -152,7 +159,7 @@ export function startDriver({ plans, front, complain }: DriverOptions): Driver {
   }
 
   async function postEvent(taskId: string, key: string, value: string): Promise<boolean | null> {
-    const url = front.url();
+    const url = nextUrl();
     if (url === null) return null;
     try {
       const body = JSON.stringify({ taskId, key, value });
@@ -251,7 +258,7 @@ export function startDriver({ plans, front, complain }: DriverOptions): Driver {
       nextPoll.delete(due);
       await read(due);
       nextPoll.set(due, Date.now() + (due.terminal === null ? 150 : 2_000));
-      if (front.url() === null) await pause(30);
+      if (fronts.every((front) => front.url() === null)) await pause(30);
     }
   }
 

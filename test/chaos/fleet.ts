@@ -1,12 +1,14 @@
 import { spawn, type ChildProcess } from "node:child_process";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
+import type { Way } from "./database.ts";
 import type { ProcessSettings } from "./process.ts";
 
 const program = fileURLToPath(new URL("process.ts", import.meta.url));
 
 /** A place where a process runs: when one ends, the next one starts. */
 export interface Post {
+  readonly name: string;
   /** Where it listens, or null while it doesn't. */
   url(): string | null;
   /** Whether it has been ready for a moment, and isn't stopped. */
@@ -16,26 +18,35 @@ export interface Post {
   freeze(ms: number): void;
   /** Tells it to end in good order. */
   drain(): void;
+  /** See {@link Line}; to be used only where there is one. */
+  cut(): void;
+  mute(ms: number): void;
+  stall(ms: number): void;
 }
 
 export interface Fleet extends AsyncDisposable {
   readonly workers: readonly Post[];
-  readonly front: Post;
-  readonly counts: { kills: number; stops: number; drains: number; restarts: number };
+  readonly fronts: readonly Post[];
+  readonly counts: { kills: number; stops: number; drains: number; cuts: number; stalls: number; restarts: number };
   /** Resolves when every post has a process that is ready. */
   ready(): Promise<void>;
   /** Ends all processes in good order. */
   close(): Promise<void>;
 }
 
-/** Starts workers and a front end, each in a process group of its own. `complain` is told of ends that nobody caused. */
-export function startFleet(
-  settings: Omit<ProcessSettings, "role">,
-  workers: number,
-  cache: string,
-  complain: (text: string) => void,
-): Fleet {
-  const counts = { kills: 0, stops: 0, drains: 0, restarts: 0 };
+export interface FleetOptions {
+  readonly settings: Omit<ProcessSettings, "role" | "database">;
+  /** The ways to the database: each is that of one process after the other. */
+  readonly workers: readonly Way[];
+  readonly fronts: readonly Way[];
+  readonly cache: string;
+  /** Told of ends that nobody caused. */
+  readonly complain: (text: string) => void;
+}
+
+/** Starts workers and front ends, each in a process group of its own. */
+export function startFleet({ settings, workers, fronts, cache, complain }: FleetOptions): Fleet {
+  const counts = { kills: 0, stops: 0, drains: 0, cuts: 0, stalls: 0, restarts: 0 };
   const living = new Set<ChildProcess>();
   const killAll = () => {
     for (const child of living) signal(child, "SIGKILL");
@@ -43,7 +54,7 @@ export function startFleet(
   process.once("exit", killAll);
   let closing = false;
 
-  function post(role: ProcessSettings["role"]) {
+  function post(role: ProcessSettings["role"], index: number, { address, line }: Way) {
     let child: ChildProcess;
     let url: string | null = null;
     let working = false;
@@ -55,7 +66,7 @@ export function startFleet(
       let said = "";
       const own = spawn(
         process.execPath,
-        ["--conditions=mcp-tasks-dev", program, JSON.stringify({ ...settings, role })],
+        ["--conditions=mcp-tasks-dev", program, JSON.stringify({ ...settings, role, database: address })],
         { detached: true, stdio: ["pipe", "pipe", "pipe"], env: { ...process.env, NODE_COMPILE_CACHE: cache } },
       );
       child = own;
@@ -90,6 +101,9 @@ export function startFleet(
 
     start();
     return {
+      get name() {
+        return `${role} ${index}, process ${child.pid}`;
+      },
       url: () => url,
       working: () => working,
       ready: () => ready.promise,
@@ -116,6 +130,18 @@ export function startFleet(
         counts.drains += 1;
         signal(child, "SIGTERM");
       },
+      cut() {
+        counts.cuts += 1;
+        line?.cut();
+      },
+      mute(ms: number) {
+        counts.cuts += 1;
+        line?.mute(ms);
+      },
+      stall(ms: number) {
+        counts.stalls += 1;
+        line?.stall(ms);
+      },
       async end() {
         signal(child, "SIGCONT");
         // One that has only just started doesn't yet know what to do about it.
@@ -126,12 +152,12 @@ export function startFleet(
     };
   }
 
-  const posts = Array.from({ length: workers }, () => post("worker"));
-  const front = post("front");
-  const all = [...posts, front];
+  const workerPosts = workers.map((way, index) => post("worker", index, way));
+  const frontPosts = fronts.map((way, index) => post("front", index, way));
+  const all = [...workerPosts, ...frontPosts];
   return {
-    workers: posts,
-    front,
+    workers: workerPosts,
+    fronts: frontPosts,
     counts,
     async ready() {
       await Promise.all(all.map((each) => each.ready()));

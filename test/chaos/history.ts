@@ -102,6 +102,8 @@ export function readHistory(entries: readonly Entry[]): History {
       case "error":
         errors[entry[1]] = (errors[entry[1]] ?? 0) + 1;
         if (entry[1] === "INTERNAL") violations.push(`an internal error: ${entry[2]}`);
+        break;
+      case "blow":
     }
   }
   return { tasks, errors, refused, zombies, violations };

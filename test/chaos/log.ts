@@ -13,7 +13,9 @@ export type Entry =
   /** A write of a worker begins. `detail` is what it writes. */
   | readonly ["begin", write: string, task: string, epoch: number, verb: string, detail: unknown]
   | readonly ["end", write: string, taken: boolean]
-  | readonly ["error", code: string, message: string];
+  | readonly ["error", code: string, message: string]
+  /** What the harness itself did. */
+  | readonly ["blow", kind: string, detail: string];
 
 export type Append = (entry: Entry) => void;
 
@@ -23,10 +25,22 @@ export type Append = (entry: Entry) => void;
  */
 export function openLog(file: string): Append {
   const descriptor = openSync(file, "a");
-  return (entry) => void writeSync(descriptor, `${JSON.stringify(entry)}\n`);
+  return (entry) => void writeSync(descriptor, `${Date.now()} ${process.pid} ${JSON.stringify(entry)}\n`);
 }
 
+const linesOf = (file: string) => readFileSync(file, "utf8").split("\n").slice(0, -1);
+const entryOf = (line: string) => JSON.parse(line.split(" ").slice(2).join(" ")) as Entry;
+
 export function readLog(file: string): Entry[] {
-  const lines = readFileSync(file, "utf8").split("\n").slice(0, -1);
-  return lines.map((line) => JSON.parse(line) as Entry);
+  return linesOf(file).map(entryOf);
+}
+
+/** The lines of one task with their instants and processes, among the blows, for a person to read. */
+export function excerpt(file: string, taskId: string): string[] {
+  const writes = new Set<string>();
+  return linesOf(file).filter((line) => {
+    const entry = entryOf(line);
+    if (entry[0] === "begin" && entry[2] === taskId) writes.add(entry[1]);
+    return entry[0] === "blow" || (entry[0] === "end" ? writes.has(entry[1]) : line.includes(taskId));
+  });
 }

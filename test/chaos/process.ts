@@ -4,6 +4,7 @@ import { flushCompileCache } from "node:module";
 import { text } from "node:stream/consumers";
 import { McpServer } from "@modelcontextprotocol/server";
 import { createTasks, type Tasks } from "mcp-tasks";
+import { postgres } from "mcp-tasks/postgres";
 import { sqlite } from "mcp-tasks/sqlite";
 import { openLog } from "./log.ts";
 import { scriptTools } from "./tools.ts";
@@ -12,6 +13,7 @@ import { witness } from "./witness.ts";
 /** One process of a round: a worker, or a front end. Its one argument is this, as JSON. */
 export interface ProcessSettings {
   readonly role: "worker" | "front";
+  /** A file or a URL. */
   readonly database: string;
   readonly log: string;
   readonly folder: string;
@@ -28,7 +30,8 @@ flushCompileCache();
 process.stdin.resume().on("close", () => process.exit(0));
 
 const append = openLog(settings.log);
-const store = witness(sqlite(settings.database), append);
+const { database } = settings;
+const store = witness(database.startsWith("postgres:") ? postgres(database) : sqlite(database), append);
 const tasks = createTasks({
   store,
   tools: scriptTools(append, settings.folder),

@@ -48,7 +48,7 @@ function judgeOutcome({ plan, terminal, cancelledAt }: Driven, row: Row, graceMs
     faults.push("the result that was read is not the one in the database");
   if (row.error !== null && JSON.stringify(JSON.parse(row.error)) !== JSON.stringify(said.error))
     faults.push("the error that was read is not the one in the database");
-  if (cancelledAt !== null && row.cancelRequested === 0 && finishedAt > cancelledAt)
+  if (cancelledAt !== null && !row.cancelRequested && finishedAt > cancelledAt)
     faults.push("its cancel was acknowledged and forgotten");
   if (row.status === "cancelled") {
     if (plan.cancelAfter === null) faults.push("it was cancelled, but nobody asked for that");
