@@ -8,9 +8,13 @@ const program = fileURLToPath(new URL("../store/process.ts", import.meta.url));
 const children = new Set<ChildProcess>();
 
 /** Another process at work on a schema. */
-export function startProcess(what: string, schema: string) {
+export const startProcess = (what: string, schema: string) => startProgram(program, [what, url, schema]);
+
+/** A program of this folder's kind, after the words of `enter`: it prints a line for each thing that it did. */
+export function startProgram(file: string, args: readonly string[], enter: readonly string[] = []) {
   const flags = ["--conditions=mcp-tasks-dev", "--disable-warning=ExperimentalWarning"];
-  const child = spawn(process.execPath, [...flags, program, what, url, schema], { stdio: "pipe" });
+  const [command = "", ...words] = [...enter, process.execPath, ...flags, file, ...args];
+  const child = spawn(command, words, { stdio: "pipe" });
   children.add(child);
   const lines: string[] = [];
   let complaints = "";

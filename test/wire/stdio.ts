@@ -16,9 +16,15 @@ export interface StdioWire extends Wire, AsyncDisposable {
   close(): Promise<number | null>;
 }
 
-/** Starts `node ...args` and speaks with it over its standard input and output. */
-export function stdioWire(args: readonly string[], options: WireOptions = {}): StdioWire {
-  const child = spawn(process.execPath, args, { stdio: ["pipe", "pipe", "pipe"] });
+export interface StdioWireOptions extends WireOptions {
+  /** What goes before the command, to run it somewhere else. */
+  readonly enter?: readonly string[];
+}
+
+/** Starts `node ...args`, after the words of `enter`, and speaks with it over its standard input and output. */
+export function stdioWire(args: readonly string[], options: StdioWireOptions = {}): StdioWire {
+  const [command = "", ...words] = [...(options.enter ?? []), process.execPath, ...args];
+  const child = spawn(command, words, { stdio: ["pipe", "pipe", "pipe"] });
   child.stderr.resume();
   child.stdin.on("error", () => {});
   const gone = once(child, "close");
