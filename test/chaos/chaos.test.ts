@@ -8,8 +8,14 @@ import { sqliteDatabases } from "./sqlite.ts";
 /** The short form; `npm run chaos -- --rounds 100 --seed 1` is the long one. */
 test("nothing acknowledged is lost, run twice or changed while workers and front end are killed and stopped", async () => {
   const folder = await mkdtemp(join(tmpdir(), "mcp-tasks-chaos-"));
-  const { counts, violations } = await runRound({ databases: sqliteDatabases, seed: 7, tasks: 50, blows: 6, folder });
-  expect(violations).toEqual([]);
+  const { counts, violations, stories } = await runRound({
+    databases: sqliteDatabases,
+    seed: 7,
+    tasks: 50,
+    blows: 6,
+    folder,
+  });
+  expect(violations, stories.join("\n")).toEqual([]);
   expect(counts.tasks).toBe(50);
   expect(counts.kills + counts.stops + counts.drains).toBeGreaterThanOrEqual(6);
   await rm(folder, { recursive: true, force: true });
