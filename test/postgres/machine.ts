@@ -1,4 +1,3 @@
-import { once } from "node:events";
 import { createInterface } from "node:readline";
 import { McpServer } from "@modelcontextprotocol/server";
 import { createTasks, taskTool, type TaskError } from "mcp-tasks";
@@ -7,7 +6,7 @@ import { witness } from "../chaos/witness.ts";
 
 /**
  * `node machine.ts front URL`: a front end over stdio. `node machine.ts worker URL NAME`: a worker that prints a line of
- * JSON for each thing it does, and whose steps take until it reads a line.
+ * JSON for each thing it does, and whose steps each take until it reads their task's id.
  */
 
 const [, , role = "", url = "", name = ""] = process.argv;
@@ -19,12 +18,12 @@ const input = role === "worker" ? createInterface(process.stdin) : null;
 const held = taskTool({
   name: "held",
   description: "Works until it is told that it is done, and says who worked",
-  async run(_args, { step, signal }) {
-    signal.addEventListener("abort", () => say(["aborted", (signal.reason as TaskError).code]));
+  async run(_args, { id, step, signal }) {
+    signal.addEventListener("abort", () => say(["aborted", id, (signal.reason as TaskError).code]));
     // What somebody may have to be stopped from: this step heeds no signal.
     const text = await step("work", async () => {
-      say(["working"]);
-      await once(input!, "line");
+      say(["working", id]);
+      await new Promise<void>((resolve) => input!.on("line", (line) => line === id && resolve()));
       return name;
     });
     return { content: [{ type: "text", text }] };

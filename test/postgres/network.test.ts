@@ -1,66 +1,73 @@
 import { fileURLToPath } from "node:url";
 import { afterEach, expect, test } from "vitest";
 import { stdioWire } from "../wire/stdio.ts";
-import { openNetwork, whyNoNetwork } from "./hosts.ts";
+import { openNetwork, whyNoNetwork, type Host } from "./hosts.ts";
 import { killProcesses, startProgram } from "./processes.ts";
 import { startServer } from "./server.ts";
 
 const machine = fileURLToPath(new URL("machine.ts", import.meta.url));
-const names = ["one", "two"] as const;
 
 afterEach(killProcesses);
 
-/** A worker on its host, and what it says: see machine.ts. */
-function startWorker(name: string, url: string, enter: readonly string[]) {
+/** A worker on a host, and what it says: see machine.ts. */
+function startWorker(name: string, url: string, { enter }: Host) {
   const { child, lines, until } = startProgram(machine, ["worker", url, name], enter);
-  const said = () => lines.map((line) => JSON.parse(line) as unknown[]);
+  const said = (...words: readonly unknown[]) =>
+    lines
+      .map((line) => JSON.parse(line) as unknown[])
+      .filter((line) => words.every((word, at) => word === undefined || line[at] === word));
+  /** What came of its writes of the step: true for those that were taken. */
+  const outcomes = (taskId: string) =>
+    said("begin", undefined, taskId, undefined, "recordStep").flatMap(([, write]) =>
+      said("end", write).map((line) => line[2]),
+    );
   return {
-    name,
     said,
-    /** Waits until it has said this, and gives the whole line. */
-    async says(...words: readonly unknown[]): Promise<unknown[]> {
-      const fits = (line: unknown[]) => words.every((word, at) => word === undefined || line[at] === word);
-      await until(() => said().some(fits));
-      return said().find(fits)!;
-    },
-    /** Lets its step end. */
-    letGo: () => void child.stdin.write("\n"),
+    outcomes,
+    until,
+    says: (...words: readonly unknown[]) => until(() => said(...words).length > 0),
+    /** Lets the step of a task end. */
+    letGo: (taskId: string) => void child.stdin.write(`${taskId}\n`),
   };
 }
+
+const resultOf = (text: string) => ({ status: "completed", result: { content: [{ type: "text", text }] } });
 
 test("a worker that is cut off the network is replaced, and what it writes once it is back is refused", async ({
   skip,
 }) => {
   const why = whyNoNetwork();
   if (why !== null) skip(why);
-  await using network = await openNetwork(["database", "front", ...names]);
+  await using network = await openNetwork(["database", "front", "lost", "other"]);
   const { hosts } = network;
   await using server = await startServer({}, hosts.database);
-  await using front = stdioWire(["--conditions=mcp-tasks-dev", machine, "front", server.url], {
-    enter: hosts.front.enter,
-  });
-  const [one, two] = names.map((name) => startWorker(name, server.url, hosts[name].enter)) as [Worker, Worker];
-  await Promise.all([one.says("ready"), two.says("ready")]);
+  const args = ["--conditions=mcp-tasks-dev", machine, "front", server.url];
+  await using front = stdioWire(args, { enter: hosts.front.enter });
+  const lost = startWorker("lost", server.url, hosts.lost);
+  const [early, late] = [await front.start("held"), await front.start("held")];
+  for (const taskId of [early, late]) await lost.says("working", taskId);
+  const other = startWorker("other", server.url, hosts.other);
+  await other.says("ready");
 
-  const taskId = await front.start("held");
-  const lost = await Promise.race([one, two].map((worker) => worker.says("working").then(() => worker)));
-  const other = lost === one ? two : one;
-  hosts[lost.name as (typeof names)[number]].unplug();
+  hosts.lost.unplug();
+  for (const taskId of [early, late]) await other.says("working", taskId);
+  // Its work ends while it can reach nobody: what it writes is on its way.
+  for (const taskId of [early, late]) lost.letGo(taskId);
+  for (const taskId of [early, late]) await lost.says("begin", undefined, taskId, 1, "recordStep");
+  other.letGo(early);
+  const end = await front.until(early);
+  expect(end).toMatchObject(resultOf("other"));
+  expect([lost.said("end"), lost.said("aborted")]).toEqual([[], []]);
 
-  // Its work ends while it can reach nobody: the write is on its way when the other one has the task.
-  await other.says("working");
-  lost.letGo();
-  const [, write] = await lost.says("begin", undefined, taskId, 1, "recordStep");
-  other.letGo();
-  const done = await front.until(taskId);
-  expect(done).toMatchObject({ status: "completed", result: { content: [{ type: "text", text: other.name }] } });
-  expect(lost.said().filter(([word]) => word === "end" || word === "aborted")).toEqual([]);
-
-  hosts[lost.name as (typeof names)[number]].plug();
-  expect(await lost.says("end", write)).toEqual(["end", write, false]);
-  expect(await lost.says("aborted")).toEqual(["aborted", "LEASE_LOST"]);
-  expect((await front.get(taskId)).body.result).toEqual(done);
-  expect([one, two].flatMap(({ said }) => said()).filter(([word]) => word === "claim")).toHaveLength(2);
+  // One of its tasks is over by now, and the other one is still being worked at.
+  hosts.lost.plug();
+  for (const taskId of [early, late]) {
+    await lost.until(() => lost.outcomes(taskId).length > 0);
+    await lost.says("aborted", taskId, "LEASE_LOST");
+    expect(lost.outcomes(taskId)).toEqual([false]);
+  }
+  other.letGo(late);
+  expect(await front.until(late)).toMatchObject(resultOf("other"));
+  expect((await front.get(early)).body.result).toEqual(end);
+  expect([early, late].map((taskId) => other.outcomes(taskId))).toEqual([[true], [true]]);
 }, 60_000);
-
-type Worker = ReturnType<typeof startWorker>;
