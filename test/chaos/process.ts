@@ -31,7 +31,10 @@ process.stdin.resume().on("close", () => process.exit(0));
 
 const append = openLog(settings.log);
 const { database } = settings;
-const store = witness(database.startsWith("postgres:") ? postgres(database) : sqlite(database), append);
+// Shorter than the longest stall: what a verb gave up and tried again then arrives after all.
+const timeoutMs = 1_500;
+const open = () => (database.startsWith("postgres:") ? postgres(database, { timeoutMs }) : sqlite(database));
+const store = witness(open(), append);
 const tasks = createTasks({
   store,
   tools: scriptTools(append, settings.folder),
