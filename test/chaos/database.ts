@@ -2,7 +2,7 @@ import type { InputResponse } from "../../src/protocol/input.ts";
 import type { TaskStatus } from "../../src/protocol/status.ts";
 import type { Line } from "./line.ts";
 
-/** What can happen to a round; see `strike` in round.ts for what each one does. */
+/** What can happen to a round; strike.ts says what each one does. */
 export type Blow =
   | "kill"
   | "freeze"

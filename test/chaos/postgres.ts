@@ -5,9 +5,21 @@ import { startServer } from "../postgres/server.ts";
 import type { Blow, Database, Databases } from "./database.ts";
 import { openLine, type Line } from "./line.ts";
 
-const first = [
-  ...(["kill", "crash", "freeze", "mute", "front", "stall", "freezeFront", "cut"] as const),
-  ...(["drain", "crash", "stall", "terminate", "freeze", "mute"] as const),
+const first: readonly Blow[] = [
+  "kill",
+  "crash",
+  "freeze",
+  "mute",
+  "front",
+  "stall",
+  "freezeFront",
+  "cut",
+  "drain",
+  "crash",
+  "stall",
+  "terminate",
+  "freeze",
+  "mute",
 ];
 
 const odds: Readonly<Partial<Record<Blow, number>>> = {
