@@ -39,6 +39,8 @@ const tasks = createTasks({
   store,
   tools: scriptTools(append, settings.folder),
   cancelGrace: settings.graceMs,
+  // The verdict goes by ids: a result that comes in place of a handle has none.
+  reply: { grace: 0 },
   liveTasksPerOwner: null,
   onError(error) {
     append(["error", error.code, `${error.message} ${(error.cause as Error | undefined)?.stack ?? ""}`]);
