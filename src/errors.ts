@@ -31,6 +31,10 @@ export const codes = {
     rpc: -32603,
     text: "You have as many unfinished tasks as this server allows. Wait for one to end, or cancel one.",
   },
+  IDEMPOTENCY_MISMATCH: {
+    rpc: -32602,
+    text: "This idempotency key stands for another call. Repeat that call as it was, or make a new key for this one.",
+  },
   TOO_LARGE: { rpc: -32602, text: "The request is larger than this server takes." },
   TOO_MANY_STREAMS: { rpc: -32603, text: "Too many open subscription streams. Close one, or poll with tasks/get." },
   ANSWER_REFUSED: {

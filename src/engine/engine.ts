@@ -5,7 +5,7 @@ import { newTaskId, isTaskId } from "../protocol/ids.ts";
 import type { ClientCapabilities } from "../protocol/capabilities.ts";
 import { fitFor, unfit, type InputResponse } from "../protocol/input.ts";
 import { detailedTask, pollInterval, wireTask, type DetailedTask, type WireTask } from "../protocol/wire.ts";
-import type { Gone, NewTask, Place, Task, TaskStore } from "../store/store.ts";
+import type { Gone, NewTask, Place, Reuse, Task, TaskStore } from "../store/store.ts";
 import { tellingRefusals, type AttemptVerbs } from "./attempts.ts";
 import { createChanges, type Span } from "./changes.ts";
 
@@ -34,6 +34,9 @@ export interface Wait extends Span {
   readonly seen: (task: Task) => boolean;
 }
 
+/** What a task is made of, but for its id. */
+export type TaskToCreate = Omit<NewTask, "id" | "reuse"> & { readonly reuse?: Reuse | null };
+
 /**
  * What may happen to a task. The verbs that a client reaches take the owner: to anybody else the task doesn't exist
  * (`TASK_NOT_FOUND`). A purged task throws `TASK_EXPIRED`.
@@ -41,9 +44,10 @@ export interface Wait extends Span {
 export interface Engine extends AsyncDisposable {
   /**
    * Stores a task; when it returns, the task survives a crash. With `wait` it returns later, as {@link Engine.wait} does,
-   * and without reading the task before it changes.
+   * and without reading the task before it changes. With `reuse` it may be one that stood for the call before; throws
+   * `IDEMPOTENCY_MISMATCH` where the key is of another call.
    */
-  create(task: Omit<NewTask, "id">, wait?: Wait): Promise<Task>;
+  create(task: TaskToCreate, wait?: Wait): Promise<Task>;
   read(id: string, owner: string): Promise<Task>;
   /** Takes answers. What fits no open request is ignored; what doesn't fit its request leaves it open and says why. */
   answer(id: string, owner: string, responses: Readonly<Record<string, unknown>>): Promise<void>;
@@ -89,9 +93,9 @@ export function createEngine(options: EngineOptions): Engine {
     return present(isTaskId(id) ? await store.get(id, owner) : undefined);
   }
 
-  async function begin(task: Omit<NewTask, "id">, id: string): Promise<Task> {
-    const created = await store.create({ ...task, id }, liveLimit);
-    if (channels.created.hasSubscribers) {
+  async function begin(task: TaskToCreate, id: string): Promise<Task> {
+    const created = await store.create({ reuse: null, ...task, id }, liveLimit);
+    if (created.id === id && channels.created.hasSubscribers) {
       const { id: taskId, tool, version } = created;
       channels.created.publish({ taskId, tool, version, queue: task.queue, trace: task.client.trace ?? null });
     }
@@ -136,10 +140,13 @@ export function createEngine(options: EngineOptions): Engine {
   }
 
   return {
-    create(task, wait) {
+    async create(task, wait) {
       const id = newId();
+      if (wait === undefined) return begin(task, id);
       // Watched from before it exists, so that nothing it does falls in between.
-      return wait === undefined ? begin(task, id) : follow(id, task.owner, wait, () => begin(task, id));
+      const isOurs = (seen: Task) => seen.id !== id || wait.seen(seen);
+      const made = await follow(id, task.owner, { ...wait, seen: isOurs }, () => begin(task, id));
+      return made.id === id ? made : follow(made.id, task.owner, wait);
     },
     read,
 

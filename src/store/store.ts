@@ -70,6 +70,18 @@ export interface NewTask {
   readonly recovery: "retry" | "fail";
   /** Whether a cancel resumes a waiting handler, so that it can clean up, or ends its task at once. */
   readonly unwind: boolean;
+  /** What makes a repeated call known, or null for a task of its own. */
+  readonly reuse: Reuse | null;
+}
+
+/** By what a call that is made again is told from a new one. Both are digests: no data of a caller's is in them. */
+export interface Reuse {
+  /** Names the call among those of its owner. */
+  readonly key: string;
+  /** The same for the same tool, version and arguments. */
+  readonly call: string;
+  /** Which task still stands for the key: one that nobody has ended or asked to end, or any that can be read. */
+  readonly scope: "unfinished" | "kept";
 }
 
 /** A claimed activation. Every write of a worker names it; once another epoch exists, it changes nothing. */
@@ -211,7 +223,11 @@ export interface Place {
  * `input_required` one has none; epochs only rise; `rev` rises at each visible change.
  */
 export interface TaskStore extends AsyncDisposable {
-  /** Stores a task and its first activation. With `liveLimit`, throws `TOO_MANY_TASKS` at so many unfinished ones. An id is used once. */
+  /**
+   * Stores a task and its first activation. With `liveLimit`, throws `TOO_MANY_TASKS` at so many unfinished ones. An
+   * id is used once. Where a task of this owner stands for `reuse.key`, that one is returned as it is and nothing is stored; if it is of
+   * another call, throws `IDEMPOTENCY_MISMATCH`.
+   */
   create(task: NewTask, liveLimit: number | null): Promise<Task>;
   /** The task as it is now, in one consistent read. */
   get(id: string, owner: string): Promise<Task | Gone | undefined>;

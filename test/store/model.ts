@@ -41,9 +41,11 @@ export interface Model {
   /** In the order of creation. */
   tasks: ModelTask[];
   gone: { id: string; owner: string; until: number }[];
+  /** The newest task with each key of an owner. */
+  keys: Map<string, string>;
 }
 
-export const emptyModel = (now: number): Model => ({ now, tasks: [], gone: [] });
+export const emptyModel = (now: number): Model => ({ now, tasks: [], gone: [], keys: new Map() });
 
 /** A verb and its arguments. */
 export type Call = {
@@ -261,6 +263,14 @@ function take(model: Model, request: ClaimRequest, claimed: Claim): void {
 
 const verbs = {
   create(model: Model, made: NewTask, liveLimit: number | null): Task | string {
+    const { reuse } = made;
+    const name = JSON.stringify([made.owner, reuse?.key]);
+    const known = reuse === null ? undefined : model.tasks.find(({ seen }) => seen.id === model.keys.get(name));
+    if (reuse !== null && known !== undefined) {
+      const { seen, finishedAt } = known;
+      const stands = reuse.scope === "kept" ? !isOver(model, known) : finishedAt === null && !seen.cancelRequested;
+      if (stands) return known.made.reuse?.call === reuse.call ? visible(known) : "IDEMPOTENCY_MISMATCH";
+    }
     const live = model.tasks.filter(({ seen, finishedAt }) => seen.owner === made.owner && finishedAt === null).length;
     if (liveLimit !== null && live >= liveLimit) return "TOO_MANY_TASKS";
     const { id, owner, tool, version } = made;
@@ -293,6 +303,7 @@ const verbs = {
       events: new Map(),
     };
     model.tasks.push(task);
+    if (reuse !== null) model.keys.set(name, id);
     return visible(task);
   },
 

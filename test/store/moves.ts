@@ -2,7 +2,7 @@ import fc from "fast-check";
 import assert from "node:assert/strict";
 import type { TaskError } from "../../src/errors.ts";
 import { form, newTask } from "../../src/store/contract/kit.ts";
-import type { Attempt, Claim, NewTask, Outcome, TaskStore, Waits } from "../../src/store/store.ts";
+import type { Attempt, Claim, NewTask, Outcome, Reuse, TaskStore, Waits } from "../../src/store/store.ts";
 import type { ManualClock } from "../../src/store/contract/manual-clock.ts";
 import { apply, emptyModel, stepsOf, tasksOf, type Call, type Model, type Step } from "./model.ts";
 
@@ -44,6 +44,11 @@ const ofAttempt = <V extends Call["verb"], A>(
     args(recent(made.attempts, n, unknown), value),
   );
 
+const reuse = fc.record<Reuse>({
+  key: fc.constantFrom("one", "two"),
+  call: fc.constantFrom("x", "x", "x", "y"),
+  scope: fc.constantFrom("unfinished", "kept"),
+});
 const newTasks: fc.Arbitrary<Partial<NewTask>> = fc.record({
   owner: fc.constantFrom("alice", "bob", "\ud800"),
   tool: fc.constantFrom("build", "build", "test"),
@@ -52,6 +57,7 @@ const newTasks: fc.Arbitrary<Partial<NewTask>> = fc.record({
   keepMs: fc.constantFrom(null, 0, 100),
   attempts: fc.integer({ min: 1, max: 3 }),
   recovery: fc.constantFrom("retry", "retry", "fail"),
+  reuse: fc.oneof(fc.constant(null), reuse),
 });
 const waits: fc.Arbitrary<Waits> = fc.record({
   inputs: fc.uniqueArray(key, { maxLength: 2 }).map((keys) => keys.map((key) => ({ key, request: form }))),

@@ -4,6 +4,7 @@ import {
   chmodSync,
   copyFileSync,
   mkdtempSync,
+  readFileSync,
   rmSync,
   statSync,
   truncateSync,
@@ -417,6 +418,27 @@ describe("a file that can't be used", () => {
     const file = await made((path) => inspect(path, (db) => db.exec("PRAGMA user_version = 9999")));
     expect(refusal(file)).toBe("STORE_NEWER");
     expect(inspect(file, (db) => db.prepare("PRAGMA user_version").get())).toEqual({ user_version: 9999 });
+  });
+
+  test("of the first version is brought up to date, while a process of that version goes on", async () => {
+    const file = fresh();
+    const old = new DatabaseSync(file);
+    old.exec(readFileSync(new URL("../../sql/sqlite/0001_tasks.sql", import.meta.url), "utf8"));
+    old.exec("PRAGMA user_version = 1");
+    const insert = old.prepare(`
+      INSERT INTO task (id, owner, tool, version, queue, priority, status, created_at, updated_at, turned_at,
+        rev, epoch, attempts, strikes, recovery, unwind, cancel_requested, changed)
+      VALUES (:id, 'alice', 'build', '', 'default', 0, 'working', 1, 1, 1, 1, 0, 3, 0, 'retry', 0, 0, 1)`);
+    insert.run({ id: "before" });
+    await using store = sqlite(file);
+    insert.run({ id: "after" });
+    for (const id of ["before", "after"]) expect(await store.get(id, owner)).toMatchObject({ id });
+    const reuse = { key: "k", call: "c", scope: "kept" } as const;
+    const first = await create(store, { reuse });
+    expect(await create(store, { reuse })).toEqual(first);
+    old.prepare("DELETE FROM task WHERE id = ?").run(first.id);
+    old.close();
+    expect((await create(store, { reuse })).id).not.toBe(first.id);
   });
 
   test("is refused when it is damaged or cut off", async () => {

@@ -58,6 +58,7 @@ export function newTask(change: Partial<NewTask> = {}): NewTask {
     attempts: 3,
     recovery: "retry",
     unwind: false,
+    reuse: null,
     ...change,
   };
 }

@@ -237,15 +237,19 @@ export function postgres(urlOrPool: string | Pool, options: PostgresOptions = {}
   };
 
   async function create(task: NewTask, liveLimit: number | null): Promise<Task> {
+    const { reuse } = task;
     const [row] = await call<TaskRow>(
-      "create_task",
+      reuse === null ? "create_task" : "create_once",
       ...[task.id, task.owner, task.tool, task.version, task.queue].map(encodeName),
       ...[task.priority, task.timeoutMs, task.keepMs, task.attempts, task.recovery, task.unwind],
       ...[JSON.stringify(task.client), task.auth, task.answers, task.args, liveLimit],
+      ...(reuse === null ? [] : [encodeName(reuse.key), reuse.call, reuse.scope]),
     );
     if (row === undefined) throw new TaskError("TOO_MANY_TASKS");
-    hints.changed([task.id]);
-    return toTask(row);
+    if (row.status === "mismatch") throw new TaskError("IDEMPOTENCY_MISMATCH");
+    const created = toTask(row);
+    if (created.id === task.id) hints.changed([task.id]);
+    return created;
   }
 
   async function claim({ worker, tools, queues, ownerLimit, count, leaseMs }: ClaimRequest): Promise<Claim[]> {

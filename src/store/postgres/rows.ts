@@ -3,13 +3,16 @@ import type { TaskStatus } from "../../protocol/status.ts";
 import { ttl } from "../rules.ts";
 import type { CallerFacts, Census, Claim, Gone, InputRecord, Journal, Progress, StepRecord, Task } from "../store.ts";
 
-/** A task as the view `seen` gives it. One whose only value is the status `expired` stands for a task that is gone. */
+/**
+ * A task as the view `seen` gives it. One whose only value is the status `expired` stands for a task that is gone, and
+ * `mismatch` for one of another call.
+ */
 export interface TaskRow {
   readonly id: string;
   readonly owner: string;
   readonly tool: string;
   readonly version: string;
-  readonly status: TaskStatus | "expired";
+  readonly status: TaskStatus | "expired" | "mismatch";
   readonly statusMessage: string | null;
   readonly progress: string | null;
   readonly createdAt: number;

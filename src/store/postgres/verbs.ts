@@ -3,6 +3,7 @@ import type { Effect } from "./connections.ts";
 /** The verbs' functions, how many parameters each takes after the instant that counts as now, and what it does. */
 const functions = {
   create_task: [16, "repeats"],
+  create_once: [19, "repeats"],
   answer: [5, "repeats"],
   send: [3, "repeats"],
   request_cancel: [3, "repeats"],

@@ -24,6 +24,16 @@ const texts = {
   insertCall: `
     INSERT INTO call (task, client, auth, answers, args)
     VALUES (last_insert_rowid(), :client, :auth, :answers, :args)`,
+  // The task that stands for a key, unless it is over: then the key is free.
+  findReusable: `
+    SELECT seen.*, reuse.call AS reuseCall FROM reuse JOIN seen ON seen.seq = reuse.task
+    WHERE reuse.owner = :owner AND reuse.key = :key
+      AND iif(:scope = 'kept',
+        seen.purgeAt IS NULL OR seen.purgeAt > :now,
+        seen.finishedAt IS NULL AND seen.cancelRequested = 0)`,
+  setReusable: `
+    INSERT INTO reuse (owner, key, call, task) VALUES (:owner, :key, :call, :task)
+    ON CONFLICT DO UPDATE SET call = excluded.call, task = excluded.task`,
   findCall: "SELECT client, auth, answers, args FROM call WHERE task = :task",
   save: `
     UPDATE task SET status = :status, status_message = :statusMessage, progress = :progress,

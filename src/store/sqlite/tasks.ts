@@ -1,7 +1,7 @@
 import { TaskError } from "../../errors.ts";
 import type { InputResponse } from "../../protocol/input.ts";
 import { cleanMessage, instant } from "../rules.ts";
-import type { Census, Gone, ListFilter, LiveCount, NewTask, Place, QueueCount, Task } from "../store.ts";
+import type { Census, Gone, ListFilter, LiveCount, NewTask, Place, QueueCount, Reuse, Task } from "../store.ts";
 import { decodeName, encodeName, toTask, type TaskRow } from "./rows.ts";
 import type { Statements } from "./statements.ts";
 import { end, enqueue, reveal, touch } from "./transitions.ts";
@@ -11,6 +11,9 @@ import type { Transaction } from "./writes.ts";
 
 export function create(tx: Transaction, task: NewTask, liveLimit: number | null): Task {
   const owner = encodeName(task.owner);
+  const { reuse } = task;
+  const earlier = reuse === null ? undefined : reusable(tx, owner, reuse);
+  if (earlier !== undefined) return earlier;
   if (liveLimit !== null && Number(tx.sql.countLive.get({ owner, most: liveLimit })?.live) >= liveLimit)
     throw new TaskError("TOO_MANY_TASKS");
   const { lastInsertRowid } = tx.sql.insertTask.run({
@@ -33,7 +36,16 @@ export function create(tx: Transaction, task: NewTask, liveLimit: number | null)
   tx.sql.insertCall.run({ client: JSON.stringify(task.client), auth, answers, args });
   const seq = Number(lastInsertRowid);
   enqueue(tx, seq);
+  if (reuse !== null) tx.sql.setReusable.run({ owner, key: encodeName(reuse.key), call: reuse.call, task: seq });
   return toTask(tx.sql.findSeq.get({ seq }) as unknown as TaskRow);
+}
+
+/** The task that stands for a call already. */
+function reusable(tx: Transaction, owner: string, { key, call, scope }: Reuse): Task | undefined {
+  const who = { owner, key: encodeName(key), scope, now: tx.now };
+  const row = tx.sql.findReusable.get(who) as unknown as (TaskRow & { readonly reuseCall: string }) | undefined;
+  if (row !== undefined && row.reuseCall !== call) throw new TaskError("IDEMPOTENCY_MISMATCH");
+  return row === undefined ? undefined : toTask(row);
 }
 
 /** A row that may be read; `expired` also for a finished one that no sweep has come by yet. */
