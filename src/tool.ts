@@ -115,6 +115,12 @@ export interface TaskSettings {
   readonly input?: "any" | "caller";
   /** Try the whole tool again when it throws: how often in all, and the first pause (doubled each time). */
   readonly retry?: { readonly attempts: number; readonly backoff?: Duration };
+  /**
+   * What becomes of a call that its client makes again while the first one's task still runs, for clients that know
+   * neither tasks nor idempotency keys. True (the default): the same sender gets the same task for the same arguments.
+   * False: each call is a task of its own; for tools that are meant to run twice at once with the same arguments.
+   */
+  readonly reuse?: boolean;
   /** Tasks of this tool that run at once, over all workers. */
   readonly concurrency?: number;
   /** The queue that workers claim it from. Default `"default"`. */
@@ -161,6 +167,7 @@ export interface TaskTool {
   readonly recovery: "retry" | "fail";
   readonly unwind: boolean;
   readonly input: "any" | "caller";
+  readonly reuse: boolean;
   readonly retry: { readonly attempts: number; readonly backoffMs: number };
   readonly concurrency: number | null;
   readonly queue: string;
@@ -197,6 +204,7 @@ export function taskTool<I extends z.ZodObject, O extends z.ZodType>(definition:
     // What must never run twice holds its waits, and learns of a cancel where it waits.
     unwind: task.onCancel === "unwind" && task.recovery !== "fail",
     input: task.input ?? "any",
+    reuse: task.reuse ?? true,
     retry: { attempts: retry?.attempts ?? 1, backoffMs: milliseconds(retry?.backoff ?? "1s") },
     concurrency: concurrency ?? null,
     queue: task.queue ?? "default",

@@ -1,5 +1,6 @@
-import { createHash, randomUUID } from "node:crypto";
 import { TaskError } from "../errors.ts";
+import { digestOf } from "../protocol/digest.ts";
+import { newIdempotencyKey } from "../protocol/idempotency.ts";
 import type { InputResponse } from "../protocol/input.ts";
 import type { LoggedTask, TaskLog } from "./log.ts";
 import { type ServerIdentity, isSame } from "./transport.ts";
@@ -163,7 +164,7 @@ export class Ledger {
 
   #make(entry: Partial<LoggedTask> & Pick<LoggedTask, "server" | "startedAt">, stored: boolean): CallRecord {
     const fresh = {
-      call: randomUUID(),
+      call: newIdempotencyKey(),
       tool: null,
       digest: null,
       taskId: null,
@@ -174,15 +175,4 @@ export class Ledger {
     this.#records.set(record.entry.call, record);
     return record;
   }
-}
-
-/** The same for the same arguments, whatever the order of their names. */
-function digestOf(args: unknown): string {
-  const sorted = (_: string, value: unknown): unknown =>
-    typeof value === "object" && value !== null && !Array.isArray(value)
-      ? Object.fromEntries(Object.entries(value).toSorted(([a], [b]) => (a < b ? -1 : 1)))
-      : value;
-  return createHash("sha256")
-    .update(JSON.stringify(args ?? {}, sorted) ?? "")
-    .digest("hex");
 }

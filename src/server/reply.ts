@@ -13,16 +13,16 @@ import type { Asker } from "./asker.ts";
 import { again, gather, gatherByAsking, questionsOf, type Gathered } from "./before.ts";
 import { handleOf, type HandleOptions } from "./handle.ts";
 import type { Limits } from "./hosts.ts";
-import type { Caller } from "./methods.ts";
 import { mostRounds, policy, type Generation, type Way } from "./policy.ts";
 import { progressReports, type ProgressReport } from "./progress.ts";
+import { reuseOf, type Repeatable } from "./reuse.ts";
 import type { Binding, CallState, Seal } from "./seal.ts";
 
 /** The least that a task is kept whose call waits for its end, in milliseconds: else it could be gone before it is read. */
 export const leastKeptMs = 60_000;
 
 /** One `tools/call` of a task tool. */
-export interface Call extends Caller {
+export interface Call extends Repeatable {
   readonly tool: TaskTool;
   readonly generation: Generation;
   /** The arguments as the caller sent them: the worker parses them again. */
@@ -133,6 +133,7 @@ async function start(parts: ReplyParts, call: Call, way: Way, answers: object): 
       answers: JSON.stringify(answers),
       client: call.trace === null ? call.client : { ...call.client, trace: call.trace },
       auth: JSON.stringify(keepAuth(call.auth) ?? null),
+      reuse: reuseOf(call, answers),
     },
     wait,
   );

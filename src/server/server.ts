@@ -16,6 +16,8 @@ import { TaskError } from "../errors.ts";
 import { capabilitiesKey, readCapabilities, tasksExtension } from "../protocol/capabilities.ts";
 import { legacyTask } from "../protocol/legacy.ts";
 import { readTrace } from "../protocol/trace.ts";
+import { idempotencyExtension, idempotentTools, readIdempotencyKey } from "../protocol/idempotency.ts";
+import { newTaskId } from "../protocol/ids.ts";
 import type { TaskTool } from "../tool.ts";
 import { questionsOf } from "./before.ts";
 import { createOpenCalls } from "./calls.ts";
@@ -69,6 +71,7 @@ export function taskServers(parts: ServerParts, factory: McpServerFactory): Task
   const calls = new Set<Promise<unknown>>();
   const stopping = new AbortController();
   const stop = stopping.signal;
+  const connection = newTaskId();
   const legacyParts = { ...parts, tools, pushes: createPushes(parts), calls: createOpenCalls(), stop, track };
 
   function track<T>(call: Promise<T>): Promise<T> {
@@ -92,7 +95,9 @@ export function taskServers(parts: ServerParts, factory: McpServerFactory): Task
         for (const tool of tools) {
           const terms = (ctx: ServerContext) =>
             old === null ? currentTerms(parts, tool, ctx) : old.terms(exchanges, tool, ctx);
-          const registered = addTool(mcp, tool, (ctx) => track(answerCall({ parts, exchanges, terms, stop }, ctx)));
+          const registered = addTool(mcp, tool, (ctx) =>
+            track(answerCall({ parts, exchanges, terms, connection, stop }, ctx)),
+          );
           if (old !== null) registered.execution = { taskSupport: tool.support };
         }
         return mcp;
@@ -112,7 +117,8 @@ export function taskServers(parts: ServerParts, factory: McpServerFactory): Task
 
 /** The extension exists in protocol 2026-07-28 only: a server of an older one neither shows nor serves it. */
 function addMethods(mcp: McpServer, parts: ServerParts, exchanges: Exchanges): void {
-  mcp.server.registerCapabilities({ extensions: { [tasksExtension]: {} } });
+  const extensions = { [tasksExtension]: {}, [idempotencyExtension]: idempotentTools(parts.tools) };
+  mcp.server.registerCapabilities({ extensions });
   for (const [name, method] of Object.entries(methods)) {
     setMethod(mcp, name, parts.onError, (ctx) =>
       method(parts.engine, callerOf(parts, ctx), exchanges.params(ctx.mcpReq.id)),
@@ -145,6 +151,9 @@ function withoutHandles(ours: readonly TaskTool[], result: Params): Params {
   };
 }
 
+/** The owner is who sends, wherever from; nobody in particular is told from others by a connection of their own. */
+const senderOf = (owner: string, connection: string | null) => (owner === "" ? connection : "");
+
 type ToolAnswer = CallToolResult | InputRequiredResult;
 
 function addTool(mcp: McpServer, tool: TaskTool, answer: (ctx: ServerContext) => Promise<ToolAnswer>) {
@@ -173,10 +182,12 @@ interface CallParts {
   readonly parts: ServerParts;
   readonly exchanges: Exchanges;
   readonly terms: (ctx: ServerContext) => Terms;
+  /** Names the connection, where that is one client's. */
+  readonly connection: string;
   readonly stop: AbortSignal;
 }
 
-async function answerCall({ parts, exchanges, terms: termsOf, stop }: CallParts, ctx: ServerContext) {
+async function answerCall({ parts, exchanges, terms: termsOf, connection, stop }: CallParts, ctx: ServerContext) {
   const { id, signal, inputResponses = {} } = ctx.mcpReq;
   let terms: Terms | undefined;
   try {
@@ -185,6 +196,8 @@ async function answerCall({ parts, exchanges, terms: termsOf, stop }: CallParts,
     const answer = await reply(parts, {
       ...circumstances,
       args: exchanges.params(id).arguments,
+      idempotencyKey: readIdempotencyKey(exchanges.params(id)._meta),
+      sender: senderOf(terms.owner, ctx.http === undefined ? connection : null),
       auth: ctx.http?.authInfo,
       trace: readTrace(exchanges.params(id)._meta),
       inputResponses,

@@ -39,7 +39,7 @@ test("bad arguments are refused before there is a task, and a plain tool is neve
 test("the extension is advertised under 2026-07-28, and the older tasks capability is not", async () => {
   await using served = await open();
   const { body } = await served.call("server/discover");
-  expect(body.result!.capabilities.extensions).toEqual({ [tasksExtension]: {} });
+  expect(body.result!.capabilities.extensions).toMatchObject({ [tasksExtension]: {} });
   expect(body.result!.capabilities).not.toHaveProperty("tasks");
 });
 

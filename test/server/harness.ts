@@ -29,6 +29,7 @@ export const tools = [
     outputSchema: z.object({ url: z.string() }),
     run: never,
   }),
+  taskTool({ name: "each", task: { reuse: false }, run: never }),
   taskTool({
     name: "asks_first",
     task: { support: "required" },
@@ -88,6 +89,7 @@ export interface Answer {
 export const parameters = (params: object, capabilities: object) => ({
   ...params,
   _meta: {
+    ...("_meta" in params && typeof params._meta === "object" ? params._meta : {}),
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
     "io.modelcontextprotocol/clientInfo": { name: "test", version: "1" },
     [capabilitiesKey]: capabilities,
