@@ -110,7 +110,7 @@ export const codes = {
   },
   MAY_HAVE_STARTED: {
     rpc: -32603,
-    text: "The connection was lost after the call was sent: the tool may be running. It was not sent again.",
+    text: "The answer to the call was lost after the call was sent: the tool may be running.",
   },
 } as const satisfies Record<string, { rpc: number; text: string }>;
 

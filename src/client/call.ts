@@ -1,12 +1,14 @@
 import type { CallToolRequestParams } from "@modelcontextprotocol/client";
 import { type Clock, milliseconds } from "../clock.ts";
 import { TaskError, asTaskError } from "../errors.ts";
+import { idempotencyKey } from "../protocol/idempotency.ts";
 import type { InputRequests, InputResponse } from "../protocol/input.ts";
 import type { Connection } from "./connection.ts";
 import { callError } from "./failures.ts";
 import { type InputHandlers, ask, askerFor } from "./input.ts";
 import type { CallRecord } from "./ledger.ts";
 import { type CallReply, readCall } from "./replies.ts";
+import { sendUntilAnswered } from "./repeat.ts";
 import type { FollowOptions } from "./run.ts";
 
 /** The tool to call, as the SDK's client takes it. */
@@ -48,11 +50,15 @@ export async function placeCall(
   const takeBack = deadline === undefined ? () => {} : clock.after(milliseconds(deadline), pass);
   try {
     const generation = connection.modern ? "today" : (await connection.isLegacyTask(call.name)) ? "legacy" : "never";
-    const first = generation === "legacy" ? { ...call, task: {} } : { ...call };
+    const key = record.entry.idempotencyKey;
+    const meta = key === undefined ? {} : { _meta: { ...call._meta, [idempotencyKey]: key } };
+    const first = { ...call, ...meta, ...(generation === "legacy" ? { task: {} } : {}) };
     let params: CallToolRequestParams & Record<string, unknown> = first;
     for (let round = 0; round < mostRounds; round += 1) {
       scope.signal.throwIfAborted();
-      const reply = await send(host, params, generation, scope.signal);
+      const sendOnce = () => send(host, params, generation, scope.signal);
+      const reply =
+        key === undefined ? await sendOnce() : await sendUntilAnswered({ clock, signal: scope.signal, key }, sendOnce);
       if (reply.kind !== "input") return reply;
       await record.write({ state: "asking" }).catch(host.onError);
       const inputResponses = await answer(host, reply.requests, scope.signal);

@@ -11,6 +11,7 @@ import { z } from "zod";
 import type { Clock } from "../clock.ts";
 import { type RpcError, TaskError } from "../errors.ts";
 import { capabilitiesKey, tasksExtension } from "../protocol/capabilities.ts";
+import { heedsKeys } from "../protocol/idempotency.ts";
 import { failureOf } from "./failures.ts";
 import { KnownTools } from "./tools.ts";
 import { type ServerIdentity, makePatient, serverOf } from "./transport.ts";
@@ -148,6 +149,11 @@ export class Connection {
       if (passed !== undefined) deliver?.(passed, extra);
     };
     return transport;
+  }
+
+  /** Whether the server takes a call of this tool that is made again with the same key for the same call. */
+  heedsKeys(tool: string): boolean {
+    return this.modern && heedsKeys(this.client.getServerCapabilities()?.extensions, tool);
   }
 
   /** Whether a server of 2025-11-25 takes calls of this tool as tasks. It is asked for its tools once a connection. */

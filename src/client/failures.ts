@@ -93,8 +93,8 @@ export function isPassing(error: TaskError): boolean {
 export const askedToWait = (error: TaskError): number | undefined => factsOf(error).retryAfterMs;
 
 /**
- * The error of a `tools/call`. Whatever doesn't prove that the call reached no tool is `MAY_HAVE_STARTED`: there is
- * nothing in the protocol by which a server could tell a repeated call from a second one.
+ * The error of a `tools/call`. Whatever doesn't prove that the call reached no tool is `MAY_HAVE_STARTED`: by the protocol
+ * alone no server can tell a repeated call from a second one.
  */
 export function callError(error: TaskError): TaskError {
   const { status = 0, sent = false } = factsOf(error);

@@ -1,5 +1,6 @@
 /** `mcp-tasks/client`: calls tools that may become tasks, answers what they ask, and picks them up again. */
 export { TaskError, type TaskErrorCode } from "../errors.ts";
+export { idempotencyKey } from "../protocol/idempotency.ts";
 export type { ToolCall } from "./call.ts";
 export { fileLog } from "./file-log.ts";
 export type { TaskSnapshot } from "./follower.ts";

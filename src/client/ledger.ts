@@ -1,6 +1,6 @@
+import { randomUUID } from "node:crypto";
 import { TaskError } from "../errors.ts";
 import { digestOf } from "../protocol/digest.ts";
-import { newIdempotencyKey } from "../protocol/idempotency.ts";
 import type { InputResponse } from "../protocol/input.ts";
 import type { LoggedTask, TaskLog } from "./log.ts";
 import { type ServerIdentity, isSame } from "./transport.ts";
@@ -95,8 +95,13 @@ export class Ledger {
   }
 
   /** Notes that a tool is about to be called. Durable once it resolves; rejects if it can't be, and nothing was sent. */
-  async intend(server: ServerIdentity, tool: string, args: unknown, startedAt: number): Promise<CallRecord> {
-    const record = this.#make({ server, tool, digest: digestOf(args), startedAt }, false);
+  async intend(
+    server: ServerIdentity,
+    { tool, args, idempotencyKey }: { readonly tool: string; readonly args: unknown; readonly idempotencyKey?: string },
+    startedAt: number,
+  ): Promise<CallRecord> {
+    const key = idempotencyKey === undefined ? {} : { idempotencyKey };
+    const record = this.#make({ server, tool, digest: digestOf(args), startedAt, ...key }, false);
     await record.write({ state: "calling" });
     return record;
   }
@@ -164,7 +169,7 @@ export class Ledger {
 
   #make(entry: Partial<LoggedTask> & Pick<LoggedTask, "server" | "startedAt">, stored: boolean): CallRecord {
     const fresh = {
-      call: newIdempotencyKey(),
+      call: randomUUID(),
       tool: null,
       digest: null,
       taskId: null,

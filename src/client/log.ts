@@ -12,6 +12,8 @@ export interface LoggedTask {
   readonly tool: string | null;
   /** SHA-256 of the arguments, in hexadecimal; null as above. */
   readonly digest: string | null;
+  /** The key that was sent with the call, to a server that heeds it: with it the call can be made again. */
+  readonly idempotencyKey?: string;
   /** Milliseconds since the Unix epoch. */
   readonly startedAt: number;
   /** Null until the server has said that there is a task. */

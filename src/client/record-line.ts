@@ -12,6 +12,7 @@ const task = z.object({
   server: z.object({ address: z.string(), name: z.string() }),
   tool: z.string().nullable(),
   digest: z.string().nullable(),
+  idempotencyKey: z.string().exactOptional(),
   startedAt: z.number(),
   taskId: z.string().nullable(),
   state: z.enum(["calling", "asking", "working", "input_required", "completed", "failed", "cancelled"]),

@@ -8,6 +8,7 @@ import {
 } from "@modelcontextprotocol/client";
 import { type Clock, type Duration, milliseconds, systemClock } from "../clock.ts";
 import { TaskError, asTaskError } from "../errors.ts";
+import { idempotencyKey, newIdempotencyKey } from "../protocol/idempotency.ts";
 import type { InputRequest, InputResponse } from "../protocol/input.ts";
 import { type CallHost, type ToolCall, placeCall } from "./call.ts";
 import { Connection, type Notification } from "./connection.ts";
@@ -143,7 +144,8 @@ export class TaskClient {
   /**
    * Calls a tool and returns its result, however long that takes. A tool's own error is a result with `isError`.
    * Throws a {@link TaskError}: what {@link TaskRun.result} rejects with; `CALL_FAILED` with the server's error;
-   * `MAY_HAVE_STARTED` if the answer was lost (the call is never sent twice); `LOG_UNAVAILABLE` before anything is sent;
+   * `MAY_HAVE_STARTED` if the answer was lost (the call is sent again only to a server that heeds idempotency keys, with
+   * the key that `data.idempotencyKey` then holds); `LOG_UNAVAILABLE` before anything is sent;
    * `NOT_A_TASK`, `INPUT_UNSUPPORTED`.
    */
   async callTool(call: ToolCall, options: FollowOptions = {}): Promise<CallToolResult> {
@@ -161,7 +163,9 @@ export class TaskClient {
     if (signal?.aborted === true) {
       throw new TaskError(onAbort === "cancel" ? "CANCELLED" : "DETACHED", { cause: signal.reason });
     }
-    const record = await this.#ledger.intend(this.#connection.server, call.name, call.arguments, startedAt);
+    const { server } = this.#connection;
+    const intent = { tool: call.name, args: call.arguments, ...this.#keyOf(call) };
+    const record = await this.#ledger.intend(server, intent, startedAt);
     // The handle may still come after the abort, and then somebody has to tell the server, or to remember it.
     const late = (result: unknown) => {
       const taskId = visibleTask(result);
@@ -280,9 +284,17 @@ export class TaskClient {
     return new FollowedRun(host, taskId, tool, options);
   }
 
-  #lost({ call, tool, startedAt }: LoggedTask): TaskRun {
+  /** The caller's own key or a new one, where the server heeds it. */
+  #keyOf({ name, _meta }: ToolCall): { readonly idempotencyKey?: string } {
+    if (!this.#connection.heedsKeys(name)) return {};
+    const own = _meta?.[idempotencyKey];
+    return { idempotencyKey: typeof own === "string" ? own : newIdempotencyKey() };
+  }
+
+  #lost({ call, tool, startedAt, idempotencyKey: key }: LoggedTask): TaskRun {
     const detail = "The process that sent it ended before the answer came.";
-    const error = new TaskError("MAY_HAVE_STARTED", { detail, data: { tool, startedAt } });
+    const again = key === undefined ? {} : { idempotencyKey: key };
+    const error = new TaskError("MAY_HAVE_STARTED", { detail, data: { tool, startedAt, ...again } });
     return settledRun(tool ?? "", error, () => this.#forget(call));
   }
 
