@@ -33,6 +33,13 @@ export interface TasksOptions {
    * gets a `resource_link` to such a result, and its owner can read it. Without it they end a task with a tool error.
    */
   readonly blobs?: string;
+  /**
+   * Whether clients without the Tasks extension are offered the tools `task_wait`, `task_cancel` and, where a tool allows
+   * it, `task_respond`, to go on with a call that was answered with a handle. Default true.
+   */
+  readonly companions?: boolean;
+  /** Tells such a client where a person answers what a model may not: words or a URL. By default this package's CLI. */
+  readonly answerAt?: (taskId: string) => string;
   /** Unfinished tasks that one owner may have at once, or null for any number. Default 10 000. */
   readonly liveTasksPerOwner?: number | null;
   /** How long calls wait for the end of their task, by what their client can do. */
@@ -111,6 +118,7 @@ export function createTasks(options: TasksOptions): Tasks {
     tools,
     blobs,
     onError,
+    companions: options.companions === false ? null : { answerAt: options.answerAt ?? defaultAnswerAt },
     owner: (auth: AuthInfo | undefined) => (auth === undefined ? "" : nameOwner(auth)),
     keepAuth: (auth: AuthInfo | undefined) => (auth === undefined ? null : (options.keepAuth?.(auth) ?? null)),
   };
@@ -167,6 +175,9 @@ function checkDistinct(tools: readonly TaskTool[]): void {
     seen.add(id);
   }
 }
+
+const defaultAnswerAt = (taskId: string) =>
+  `it can be answered in any client with the Tasks extension, for instance by "npx mcp-tasks answer ${taskId}" with --url.`;
 
 /** Who a token speaks for outlives the token: a refreshed one is the same owner, another issuer's never is. */
 function defaultOwner({ clientId, extra }: AuthInfo): string {

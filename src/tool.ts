@@ -121,6 +121,11 @@ export interface TaskSettings {
    * False: each call is a task of its own; for tools that are meant to run twice at once with the same arguments.
    */
   readonly reuse?: boolean;
+  /**
+   * Whether a model may answer the forms that the tool asks for, where its host can't ask a person (`task_respond`).
+   * Default false. Approvals and pages to visit are for a person in any case.
+   */
+  readonly modelMayAnswer?: boolean;
   /** Tasks of this tool that run at once, over all workers. */
   readonly concurrency?: number;
   /** The queue that workers claim it from. Default `"default"`. */
@@ -168,6 +173,7 @@ export interface TaskTool {
   readonly unwind: boolean;
   readonly input: "any" | "caller";
   readonly reuse: boolean;
+  readonly modelMayAnswer: boolean;
   readonly retry: { readonly attempts: number; readonly backoffMs: number };
   readonly concurrency: number | null;
   readonly queue: string;
@@ -205,6 +211,7 @@ export function taskTool<I extends z.ZodObject, O extends z.ZodType>(definition:
     unwind: task.onCancel === "unwind" && task.recovery !== "fail",
     input: task.input ?? "any",
     reuse: task.reuse ?? true,
+    modelMayAnswer: task.modelMayAnswer ?? false,
     retry: { attempts: retry?.attempts ?? 1, backoffMs: milliseconds(retry?.backoff ?? "1s") },
     concurrency: concurrency ?? null,
     queue: task.queue ?? "default",

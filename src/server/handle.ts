@@ -1,6 +1,7 @@
 import type { CallToolResult } from "@modelcontextprotocol/server";
 import type { InputRequest } from "../protocol/input.ts";
 import type { DetailedTask } from "../protocol/wire.ts";
+import type { Task } from "../store/store.ts";
 
 /** The tools by which a model goes on with a task whose host knows of none. */
 export const companionNames = { wait: "task_wait", cancel: "task_cancel", respond: "task_respond" } as const;
@@ -58,6 +59,12 @@ export function handleOf(task: DetailedTask, options: HandleOptions): CallToolRe
     structuredContent: { ...facts, ...(questions.length === 0 ? {} : { questions }) },
     ...(_meta === undefined ? {} : { _meta }),
   };
+}
+
+/** The result of a completed task. The SDK marks results itself, in the protocol that has marks. */
+export function resultOf({ result }: Pick<Task, "result">): CallToolResult {
+  const { resultType: _resultType, ...rest } = JSON.parse(result ?? "{}") as CallToolResult & { resultType?: string };
+  return rest;
 }
 
 /**

@@ -9,7 +9,8 @@ import { createAsker } from "./asker.ts";
 import { answering, idOf, type Caller } from "./methods.ts";
 import { progressReports, type ProgressReport } from "./progress.ts";
 import type { PushParts, Pushes, Send } from "./push.ts";
-import { resultOf, toolError } from "./reply.ts";
+import { resultOf } from "./handle.ts";
+import { toolError } from "./reply.ts";
 import type { Answer } from "./swap.ts";
 
 /** A request that may wait for a task. */

@@ -11,7 +11,8 @@ import type { Task } from "../store/store.ts";
 import { newTaskOf, type TaskTool } from "../tool.ts";
 import type { Asker } from "./asker.ts";
 import { again, gather, gatherByAsking, questionsOf, type Gathered } from "./before.ts";
-import { handleOf, type HandleOptions } from "./handle.ts";
+import { handleOptions, type HandleParts } from "./companions.ts";
+import { handleOf, resultOf } from "./handle.ts";
 import type { Limits } from "./hosts.ts";
 import { mostRounds, policy, type Generation, type Way } from "./policy.ts";
 import { progressReports, type ProgressReport } from "./progress.ts";
@@ -66,7 +67,7 @@ export type Reply =
   | { readonly kind: "error"; readonly error: RpcError };
 
 /** What answering calls takes. */
-export interface ReplyParts {
+export interface ReplyParts extends HandleParts {
   readonly engine: Engine;
   readonly clock: Clock;
   readonly seal: Seal;
@@ -215,7 +216,7 @@ async function answer(parts: ReplyParts, call: Call, way: Way, state: CallState,
   if (next === "task") return taskOf(parts, call, task);
   // Nobody is asked to come back to what waits for somebody else.
   const stuck = task.status === "input_required" && Object.keys(requests).length === 0;
-  if (next === "handle" || stuck || state.rounds >= mostRounds) return handle(parts, call, task);
+  if (next === "handle" || stuck || state.rounds >= mostRounds) return handle(parts, task);
   const { rounds } = state;
   return round(parts, call, remarked(requests, call.inputResponses), { rounds, taskId: task.id });
 }
@@ -263,20 +264,8 @@ function taskOf({ engine }: ReplyParts, { client }: Call, task: Task): Reply {
   return { kind: "task", task: engine.handle(task, client) };
 }
 
-function handle({ engine }: ReplyParts, { tool }: Call, task: Task): Reply {
-  const options: HandleOptions = {
-    tool: tool.name,
-    companions: false,
-    modelMayAnswer: false,
-    answerAt: (taskId) => `Whoever runs this server answers it with: mcp-tasks answer ${taskId}`,
-  };
-  return { kind: "handle", result: handleOf(engine.describe(task), options) };
-}
-
-/** The SDK marks results itself, in the protocol that has marks. */
-export function resultOf({ result }: Task): CallToolResult {
-  const { resultType: _resultType, ...rest } = JSON.parse(result ?? "{}") as CallToolResult & { resultType?: string };
-  return rest;
+function handle(parts: ReplyParts, task: Task): Reply {
+  return { kind: "handle", result: handleOf(parts.engine.describe(task), handleOptions(parts, task)) };
 }
 
 function refusal(code: TaskErrorCode, data: object): Reply {

@@ -21,6 +21,7 @@ import { newTaskId } from "../protocol/ids.ts";
 import type { TaskTool } from "../tool.ts";
 import { questionsOf } from "./before.ts";
 import { createOpenCalls } from "./calls.ts";
+import { addCompanions, checkNames, withoutCompanions, type CompanionParts } from "./companions.ts";
 import type { HostInfo, Limits } from "./hosts.ts";
 import { legacySide } from "./legacy.ts";
 import { answerTo, cancelTask, getTask, setMethod, updateTask, type Caller, type Params } from "./methods.ts";
@@ -32,7 +33,7 @@ import type { Seal } from "./seal.ts";
 import { intercept, type Amend, type Answer, type Exchanges } from "./swap.ts";
 
 /** What a server is made of. */
-export interface ServerParts {
+export interface ServerParts extends CompanionParts {
   readonly engine: Engine;
   readonly clock: Clock;
   /** Seals what clients carry from one round of a call to the next. */
@@ -68,6 +69,9 @@ const placeholder: CallToolResult = { content: [], isError: true };
 export function taskServers(parts: ServerParts, factory: McpServerFactory): TaskServers {
   const tools = [...new Map(parts.tools.map((tool) => [tool.name, tool])).values()];
   for (const tool of tools) questionsOf(tool);
+  // What only runs as a task is never called without the extension.
+  const hasCompanions = parts.companions !== null && tools.some(({ support }) => support === "optional");
+  if (hasCompanions) checkNames(tools);
   const calls = new Set<Promise<unknown>>();
   const stopping = new AbortController();
   const stop = stopping.signal;
@@ -87,7 +91,7 @@ export function taskServers(parts: ServerParts, factory: McpServerFactory): Task
         if (!(mcp instanceof McpServer)) throw new TaskError("MISUSE", { detail: "The factory makes an McpServer." });
         const old = context.era === "legacy" ? legacySide(legacyParts, mcp, context) : null;
         const amend: Amend = (method, params, result) =>
-          method === "tools/list" && !isDeclared(params) ? withoutHandles(tools, result) : result;
+          method === "tools/list" ? shownTo(isDeclared(params), tools, result) : result;
         const exchanges = intercept(mcp, amend, old?.door);
         if (old === null) addMethods(mcp, parts, exchanges);
         else old.addMethods(exchanges);
@@ -100,6 +104,8 @@ export function taskServers(parts: ServerParts, factory: McpServerFactory): Task
           );
           if (old !== null) registered.execution = { taskSupport: tool.support };
         }
+        const host = { caller: (ctx: ServerContext) => callerOf(parts, ctx), stop, track };
+        if (hasCompanions) addCompanions(mcp, parts, host);
         return mcp;
       } catch (thrown) {
         answerTo(thrown, parts.onError);
@@ -138,8 +144,12 @@ function isDeclared(params: Params): boolean {
   return readCapabilities((params._meta as Params | undefined)?.[capabilitiesKey]).tasks;
 }
 
-/** A tool that may be answered with a handle promises no form of its results: a handle would break the promise. */
-function withoutHandles(ours: readonly TaskTool[], result: Params): Params {
+/**
+ * The tools that a client is shown: no companions to one that declared the extension, and it needs none. To any other, a
+ * tool that may be answered with a handle promises no form of its results: a handle would break the promise.
+ */
+function shownTo(hasTasks: boolean, ours: readonly TaskTool[], result: Params): Params {
+  if (hasTasks) return withoutCompanions(result);
   const held = new Set(ours.filter(({ support }) => support === "optional").map(({ name }) => name));
   const listed = (result.tools ?? []) as readonly { readonly name: string; readonly outputSchema?: unknown }[];
   return {

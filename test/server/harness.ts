@@ -131,6 +131,7 @@ export async function open(
   options: ServeOptions = {},
   engineOptions: Partial<EngineOptions> = {},
   reply: HoldOptions = { grace: 0 },
+  more: Partial<ServerParts> = {},
 ): Promise<Served> {
   const { clock = systemClock } = engineOptions;
   const store = engineOptions.store ?? sqlite(":memory:", { clock });
@@ -144,8 +145,10 @@ export async function open(
     tools,
     owner: (auth) => auth?.clientId ?? "",
     blobs: null,
+    companions: { answerAt: (taskId) => `at the desk, with ${taskId}` },
     keepAuth: (auth) => (auth === undefined ? null : { who: auth.clientId }),
     onError: (error) => void errors.push(error),
+    ...more,
   };
   const handler = serve(parts, factory, options);
   const listening = await handler.listen();

@@ -17,6 +17,7 @@ const parts = {
   tools,
   owner: () => "",
   blobs: null,
+  companions: null,
   keepAuth: () => null,
   onError: (error: Error) => console.error(error.message),
 };
