@@ -78,7 +78,7 @@ export interface NewTask {
 export interface Reuse {
   /** Names the call among those of its owner. */
   readonly key: string;
-  /** The same for the same tool, version and arguments. */
+  /** The same for the same call. */
   readonly call: string;
   /** Which task still stands for the key: one that nobody has ended or asked to end, or any that can be read. */
   readonly scope: "unfinished" | "kept";
