@@ -224,9 +224,9 @@ export interface Place {
  */
 export interface TaskStore extends AsyncDisposable {
   /**
-   * Stores a task and its first activation. With `liveLimit`, throws `TOO_MANY_TASKS` at so many unfinished ones. An
-   * id is used once. Where a task of this owner stands for `reuse.key`, that one is returned as it is and nothing is stored; if it is of
-   * another call, throws `IDEMPOTENCY_MISMATCH`.
+   * Stores a task and its first activation. With `liveLimit`, throws `TOO_MANY_TASKS` at so many unfinished ones. An id
+   * is used once. Where a task of this owner stands for `reuse.key`, that one is returned as it is and nothing is stored;
+   * if it is of another call, throws `IDEMPOTENCY_MISMATCH`.
    */
   create(task: NewTask, liveLimit: number | null): Promise<Task>;
   /** The task as it is now, in one consistent read. */
