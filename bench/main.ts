@@ -11,6 +11,8 @@ import type { Aim, Benchmark, Result } from "./benchmark.ts";
 const benchmarks: Readonly<Record<string, () => Promise<Benchmark>>> = {
   cancel: async () => (await import("./cancel.ts")).cancel,
   economy: async () => (await import("./economy.ts")).economy,
+  engine: async () => (await import("./engine.ts")).engine,
+  engines: async () => (await import("./engines.ts")).engines,
   listen: async () => (await import("./listen.ts")).listen,
   queue: async () => (await import("./queue.ts")).queue,
   resume: async () => (await import("./resume.ts")).resume,
