@@ -31,8 +31,8 @@ export interface RunningAttempt {
   readonly done: Promise<void>;
   /** Asks the handler to end: `CANCELLED`, `TIMED_OUT`, `LEASE_LOST` or `SHUTTING_DOWN`. */
   abort(error: TaskError): void;
-  /** The task changed: something the handler waits for in memory may have come. */
-  look(): void;
+  /** The task changed: something the handler waits for in memory may have come. False: no news reaches it any more. */
+  look(): boolean;
 }
 
 /** How an attempt came to its end. */

@@ -38,8 +38,8 @@ export interface WaitList {
   /** A step begins: no parking before it ends. False: the attempt parks or is over, and nothing begins any more. */
   begin(): boolean;
   end(): void;
-  /** Looks whether something that is held in memory has come. */
-  look(): void;
+  /** Looks whether something that is held in memory has come. False: the handler has ended, or the attempt parks. */
+  look(): boolean;
   /** The attempt is to end: what is held in memory waits no longer. */
   abort(reason: unknown): void;
   /** No parking from now on. False: it has begun already. */
@@ -133,7 +133,10 @@ export function createWaits({ attempt, verbs, clock, hold, settle, unstepped, en
       freeSince = clock.now();
       schedule();
     },
-    look: () => void check().catch(failed),
+    look() {
+      void check().catch(failed);
+      return state === "open";
+    },
     abort(reason) {
       if (hold) for (const wait of pending.splice(0)) wait.reject(reason);
     },

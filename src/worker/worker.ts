@@ -126,7 +126,8 @@ export function startWorker(parts: WorkerParts): Worker {
 
   /** A hint about a running task: was it cancelled, or has something come that its handler holds on for? */
   async function look(attempt: RunningAttempt): Promise<void> {
-    attempt.look();
+    // What it hears of then is its own end.
+    if (!attempt.look()) return;
     try {
       const task = await engine.read(attempt.claim.taskId, attempt.claim.task.owner);
       if (task.epoch !== attempt.claim.epoch) attempt.abort(new TaskError("LEASE_LOST"));

@@ -2,7 +2,7 @@ import { ProtocolError } from "@modelcontextprotocol/server";
 import { describe, expect, test } from "vitest";
 import { z } from "zod";
 import type { Clock } from "../../src/clock.ts";
-import { createEngine } from "../../src/engine/engine.ts";
+import { createEngine, type Engine } from "../../src/engine/engine.ts";
 import { TaskError } from "../../src/errors.ts";
 import { noCapabilities } from "../../src/protocol/capabilities.ts";
 import { manualClock, type ManualClock } from "../../src/store/contract/manual-clock.ts";
@@ -165,6 +165,20 @@ describe("parking", () => {
     expect(rounds).toBe(3);
     // Nothing but timers was waited for: there was nothing to look up.
     expect(journals).toBe(0);
+  });
+
+  test("a worker reads no task for the news of its own end", async () => {
+    const tool = taskTool({ name: "quick", run: () => text("done") });
+    await using bench = workbench([tool]);
+    let reads = 0;
+    const read: Engine["read"] = (...of) => {
+      reads += 1;
+      return bench.engine.read(...of);
+    };
+    const worker = bench.worker({ engine: { ...bench.engine, read } });
+    await bench.settled(await bench.start(tool));
+    await worker.close();
+    expect(reads).toBe(0);
   });
 });
 
