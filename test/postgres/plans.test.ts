@@ -1,0 +1,60 @@
+import { Client } from "pg";
+import { expect, test } from "vitest";
+import { asks, claim, create } from "../../src/store/contract/kit.ts";
+import { postgres } from "../../src/store/postgres/index.ts";
+import type { TaskStore } from "../../src/store/store.ts";
+import { freshDatabase } from "./database.ts";
+
+/** Every verb that a function carries out. */
+async function work(store: TaskStore): Promise<void> {
+  const { id } = await create(store, { keepMs: 0 });
+  const [first] = await claim(store);
+  await store.startStep(first!, "one");
+  await store.recordStep(first!, "one", { state: "done", value: "1" });
+  await store.setStatus(first!, "half", null);
+  await store.renew("worker-1", [first!], 30_000);
+  await store.park(first!, asks("q"), false);
+  await store.answer(id, "alice", { q: { action: "accept", content: {} } }, null);
+  const [second] = await claim(store);
+  await store.release(second!, { delayMs: 0, spend: false });
+  const [third] = await claim(store);
+  await store.finish(third!, { status: "completed", result: "{}" });
+  await create(store, { id: `${id}-2` });
+  await store.requestCancel(`${id}-2`, "alice", 0);
+  await store.nextDue();
+  await store.sweep();
+}
+
+test("a plan that was made for small tables walks none of them, also when they have grown", async () => {
+  const database = await freshDatabase();
+  const admin = new Client({ connectionString: database.url });
+  await admin.connect();
+  try {
+    await (await opened(database.url))[Symbol.asyncDispose]();
+    // Now the planner knows that there is next to nothing, and that a walk is cheapest.
+    await admin.query("SET search_path = mcp_tasks");
+    await admin.query("VACUUM (ANALYZE) task, call, activation, lane, step, input, event, tombstone");
+    const before = await walks(admin);
+    const store = await opened(database.url);
+    for (let n = 0; n < 10; n++) await work(store);
+    await store[Symbol.asyncDispose]();
+    expect(await walks(admin)).toEqual(before);
+  } finally {
+    await admin.end();
+    await database.drop();
+  }
+});
+
+async function opened(where: string): Promise<TaskStore> {
+  const store = postgres(where, { connections: 1 });
+  await store.nextDue();
+  return store;
+}
+
+/** How often each table was walked. What a session counted is known when it has gone. */
+async function walks(admin: Client): Promise<unknown[]> {
+  const others = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()";
+  while ((await admin.query(others)).rows.length > 0);
+  const walked = "SELECT relname, seq_scan::integer AS walks FROM pg_stat_user_tables ORDER BY relname";
+  return (await admin.query(walked)).rows;
+}
