@@ -82,6 +82,8 @@ export function startWorker(parts: WorkerParts): Worker {
     let waitMs = idleMs;
     try {
       while (again && closing === null && running.size < parts.concurrency) {
+        // Attempts whose ends were stored together free their places together.
+        await Promise.resolve();
         again = false;
         const claims = await verbs.claim(request(parts.concurrency - running.size));
         if (closing !== null) return await handBack(claims);
