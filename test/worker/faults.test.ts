@@ -170,12 +170,18 @@ describe("parking", () => {
   test("a worker reads no task for the news of its own end", async () => {
     const tool = taskTool({ name: "quick", run: () => text("done") });
     await using bench = workbench([tool]);
+    let ending = false;
     let reads = 0;
+    const { engine } = bench;
     const read: Engine["read"] = (...of) => {
-      reads += 1;
-      return bench.engine.read(...of);
+      if (ending) reads += 1;
+      return engine.read(...of);
     };
-    const worker = bench.worker({ engine: { ...bench.engine, read } });
+    const finish: TaskStore["finish"] = (...given) => {
+      ending = true;
+      return engine.attempts.finish(...given);
+    };
+    const worker = bench.worker({ engine: { ...engine, read, attempts: { ...engine.attempts, finish } } });
     await bench.settled(await bench.start(tool));
     await worker.close();
     expect(reads).toBe(0);
