@@ -49,8 +49,29 @@ export function decodeName(text: string): string {
   return text.startsWith('"') ? (JSON.parse(text) as string) : text;
 }
 
+/** What everybody sees of a row. */
+type Shown = Omit<
+  TaskRow,
+  "seq" | "deadline" | "attempts" | "recovery" | "unwind" | "strikes" | "cancelBy" | "changed"
+>;
+
+/**
+ * The row of the statement `read`, in its columns' order. Clients read tasks so often that naming the values for each
+ * would take as long as finding them.
+ */
+export function fromValues(values: readonly unknown[]): Shown {
+  const [id, owner, tool, version, status, statusMessage, progress, createdAt, updatedAt, ...more] = values;
+  const [turnedAt, timeoutMs, keepMs, finishedAt, purgeAt, rev, epoch, cancelRequested, ...last] = more;
+  const [activation, asks, result, error] = last;
+  return {
+    ...{ id, owner, tool, version, status, statusMessage, progress, createdAt, updatedAt },
+    ...{ turnedAt, timeoutMs, keepMs, finishedAt, purgeAt, rev, epoch, cancelRequested },
+    ...{ activation, asks, result, error },
+  } as Shown;
+}
+
 /** A row as the task that everybody sees. */
-export function toTask(row: TaskRow): Task {
+export function toTask(row: Shown): Task {
   const asks = JSON.parse(row.asks ?? "[]") as [key: string, request: string][];
   return {
     id: row.id,

@@ -4,6 +4,12 @@ import type { DatabaseSync, StatementSync } from "node:sqlite";
 const texts = {
   // Unknown and foreign ids take the same way: one search of the same index, and no row.
   find: "SELECT * FROM seen WHERE id = :id AND owner = :owner",
+  // What `get` is made of, as an array: see `fromValues`.
+  read: `
+    SELECT id, owner, tool, version, status, statusMessage, progress, createdAt, updatedAt,
+      turnedAt, timeoutMs, keepMs, finishedAt, purgeAt, rev, epoch, cancelRequested,
+      activation, asks, result, error
+    FROM seen WHERE id = ? AND owner = ?`,
   findAny: "SELECT * FROM seen WHERE id = :id",
   findSeq: "SELECT * FROM seen WHERE seq = :seq",
   // The fence: a worker's verb finds its task only while it holds the lease under the task's latest epoch.
@@ -188,5 +194,7 @@ export type Statements = { readonly [N in keyof typeof texts]: StatementSync };
 /** Prepares all of them, which also tells at once whether the file has what they need. */
 export function prepareStatements(db: DatabaseSync): Statements {
   const pairs = Object.entries(texts).map(([name, text]) => [name, db.prepare(text)] as const);
-  return Object.fromEntries(pairs) as unknown as Statements;
+  const statements = Object.fromEntries(pairs) as unknown as Statements;
+  statements.read.setReturnArrays(true);
+  return statements;
 }

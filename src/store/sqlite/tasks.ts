@@ -2,7 +2,7 @@ import { TaskError } from "../../errors.ts";
 import type { InputResponse } from "../../protocol/input.ts";
 import { cleanMessage, instant } from "../rules.ts";
 import type { Census, Gone, ListFilter, LiveCount, NewTask, Place, QueueCount, Reuse, Task } from "../store.ts";
-import { decodeName, encodeName, toTask, type TaskRow } from "./rows.ts";
+import { decodeName, encodeName, fromValues, toTask, type TaskRow } from "./rows.ts";
 import type { Statements } from "./statements.ts";
 import { end, enqueue, reveal, touch } from "./transitions.ts";
 import type { Transaction } from "./writes.ts";
@@ -50,15 +50,24 @@ function reusable(tx: Transaction, owner: string, { key, call, scope }: Reuse): 
 
 /** A row that may be read; `expired` also for a finished one that no sweep has come by yet. */
 function look(sql: Statements, now: number, id: string, owner: string): TaskRow | Gone | undefined {
-  const who = { id, owner: encodeName(owner) };
-  const row = sql.find.get(who) as unknown as TaskRow | undefined;
-  if (row === undefined) return sql.findTombstone.get(who) === undefined ? undefined : "expired";
-  return row.purgeAt !== null && row.purgeAt <= now ? "expired" : row;
+  const row = sql.find.get({ id, owner: encodeName(owner) }) as unknown as TaskRow | undefined;
+  if (row === undefined) return buried(sql, id, owner);
+  return isOver(row, now) ? "expired" : row;
+}
+
+function buried(sql: Statements, id: string, owner: string): Gone | undefined {
+  return sql.findTombstone.get({ id, owner: encodeName(owner) }) === undefined ? undefined : "expired";
+}
+
+function isOver({ purgeAt }: { readonly purgeAt: number | null }, now: number): boolean {
+  return purgeAt !== null && purgeAt <= now;
 }
 
 export function get(sql: Statements, now: number, id: string, owner: string): Task | Gone | undefined {
-  const row = look(sql, now, id, owner);
-  return typeof row === "object" ? toTask(row) : row;
+  const values = sql.read.get(id, encodeName(owner)) as unknown as readonly unknown[] | undefined;
+  if (values === undefined) return buried(sql, id, owner);
+  const row = fromValues(values);
+  return isOver(row, now) ? "expired" : toTask(row);
 }
 
 export function answer(

@@ -61,6 +61,16 @@ export function createWrites(
   let draining: Promise<void> | null = null;
   let closed = false;
 
+  let checked = false;
+
+  /** Once for all reads in one turn of the event loop: asking the file system costs as much as a read. */
+  function checkOnce(): void {
+    if (checked) return;
+    check();
+    checked = true;
+    setImmediate(() => (checked = false));
+  }
+
   async function drain(): Promise<void> {
     await new Promise<void>((resolve) => setImmediate(resolve));
     while (waiting.length > 0) {
@@ -133,7 +143,7 @@ export function createWrites(
     async read(look) {
       try {
         if (closed) throw new TaskError("STORE_CLOSED");
-        check();
+        checkOnce();
         return await persist(look, busyMs);
       } catch (thrown) {
         throw storeError(thrown);
