@@ -37,6 +37,10 @@ export const codes = {
   },
   TOO_LARGE: { rpc: -32602, text: "The request is larger than this server takes." },
   TOO_MANY_STREAMS: { rpc: -32603, text: "Too many open subscription streams. Close one, or poll with tasks/get." },
+  RATE_LIMITED: {
+    rpc: -32603,
+    text: "This task is polled more often than this server allows. Wait as long as its answers say (pollIntervalMs).",
+  },
   ANSWER_REFUSED: {
     rpc: -32602,
     text: "An answer did not fit its question and was not taken: it can be answered again.",

@@ -4,7 +4,16 @@ import { asTaskError, TaskError } from "../errors.ts";
 import { newTaskId, isTaskId } from "../protocol/ids.ts";
 import type { ClientCapabilities } from "../protocol/capabilities.ts";
 import { fitFor, unfit, type InputResponse } from "../protocol/input.ts";
-import { detailedTask, pollInterval, wireTask, type DetailedTask, type WireTask } from "../protocol/wire.ts";
+import {
+  detailedTask,
+  detailedText,
+  pollInterval,
+  shortestPoll,
+  wireTask,
+  type DetailedTask,
+  type Stamp,
+  type WireTask,
+} from "../protocol/wire.ts";
 import type { Gone, NewTask, Place, Reuse, Task, TaskStore } from "../store/store.ts";
 import { tellingRefusals, type AttemptVerbs } from "./attempts.ts";
 import { createChanges, type Span } from "./changes.ts";
@@ -74,6 +83,10 @@ export interface Engine extends AsyncDisposable {
    * none is left, the task is `working`, and says what it waits for.
    */
   describe(task: Task, client?: ClientCapabilities): DetailedTask;
+  /** The same as JSON text, with what the server says in each answer. */
+  describeText(task: Task, client: ClientCapabilities, stamp: Stamp): string;
+  /** The shortest poll interval that clients are told, in milliseconds. */
+  readonly shortestPollMs: number;
   /** Sweeps now and then until the engine closes. */
   expire(): void;
   readonly attempts: AttemptVerbs;
@@ -182,6 +195,9 @@ export function createEngine(options: EngineOptions): Engine {
 
     handle: (task, client) => wireTask(shownTo(client, task), poll(task)),
     describe: (task, client) => detailedTask(shownTo(client, explained(task, clock.now())), poll(task)),
+    describeText: (task, client, stamp) =>
+      detailedText(shownTo(client, explained(task, clock.now())), poll(task), stamp),
+    shortestPollMs: options.pollMs ?? shortestPoll,
     expire: () => scheduleSweep(0),
     attempts: tellingRefusals(store),
 

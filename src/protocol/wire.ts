@@ -37,7 +37,8 @@ export interface TaskFacts {
   readonly error: string | null;
 }
 
-const shortestPoll = 1_000;
+/** The shortest poll interval that a client is told, unless an author fixes it, in milliseconds. */
+export const shortestPoll = 1_000;
 const longestPoll = 30_000;
 
 /**
@@ -77,4 +78,28 @@ export function detailedTask(task: TaskFacts, pollIntervalMs: number): DetailedT
     case "failed":
       return { ...common, status: task.status, error: JSON.parse(task.error ?? "{}") as RpcError };
   }
+}
+
+/** What an answer has beside its method's own fields. */
+export interface Stamp {
+  readonly resultType: "complete";
+  readonly _meta?: Readonly<Record<string, unknown>>;
+}
+
+/**
+ * {@link detailedTask} as JSON text, stamped. What the store keeps as text goes in as it is: a large result is not
+ * parsed and written anew for each who reads it.
+ */
+export function detailedText(task: TaskFacts, pollIntervalMs: number, stamp: Stamp): string {
+  const { status, progress, inputRequests } = task;
+  const _meta = { ...(progress === null ? {} : { [progressKey]: progress }), ...stamp._meta };
+  const fields = JSON.stringify({
+    ...wireTask(task, pollIntervalMs),
+    ...stamp,
+    ...(Object.keys(_meta).length === 0 ? {} : { _meta }),
+    ...(status === "input_required" ? { inputRequests } : {}),
+  });
+  const begun = fields.slice(0, -1);
+  if (status === "completed") return `${begun},"result":${task.result ?? "{}"}}`;
+  return status === "failed" ? `${begun},"error":${task.error ?? "{}"}}` : fields;
 }

@@ -18,8 +18,12 @@ import {
 import { requireWhole, TaskError, type RpcError } from "../errors.ts";
 import { capabilitiesKey, readCapabilities, tasksProtocol } from "../protocol/capabilities.ts";
 import { readText } from "./body.ts";
+import { fastAnswers, requestIdOf, type FastAnswer } from "./fast.ts";
+import { fastNode, type Known, type Place } from "./fast-node.ts";
 import { streamLimits } from "./listen.ts";
 import { answerTo, wantedTasks, type Params } from "./methods.ts";
+import { plainReader } from "./plain.ts";
+import type { PollLimit } from "./poll-limit.ts";
 import { taskServers, type ServerParts } from "./server.ts";
 import { introducedBy, newSession, readSession, sessionHeader } from "./session.ts";
 import { taskStreams } from "./sse.ts";
@@ -48,6 +52,8 @@ export interface ServeOptions {
   readonly maxStreams?: number;
   /** Tasks that one subscription may name. Default 1 000. */
   readonly maxTaskIds?: number;
+  /** How often one owner may poll one task, or null for as often as they like. More is answered with 429. */
+  readonly pollLimit?: PollLimit | null;
   /** The pause between two comments on an open stream, in milliseconds; 0 sends none. Default 15 000. */
   readonly keepAliveMs?: number;
 }
@@ -86,14 +92,17 @@ const sessionNotFound = { code: -32001, message: "No such session. Introduce you
 const path = "/mcp";
 
 /**
- * Serves tasks over Streamable HTTP (core specification, "Transports"). The factory makes a server for each request.
- * Throws `MISUSE` for a limit that makes no sense.
+ * Serves tasks over Streamable HTTP (core specification, "Transports"). The factory makes a server for each request,
+ * except for plain `tasks/get`, `tasks/update` and `tasks/cancel`: after an owner's first one these need no server, and
+ * are answered in the name of the one that answered the first. Throws `MISUSE` for a limit that makes no sense.
  */
 export function serve(parts: ServerParts, factory: McpServerFactory, options: ServeOptions = {}): TaskHandler {
   const { maxBodyBytes = 4 * 1024 * 1024, maxTaskIds = 1_000, maxStreams = 1_024, keepAliveMs = 15_000 } = options;
   const { maxStreamsPerOwner = 100 } = options;
   requireWhole(0, { maxTaskIds, maxStreamsPerOwner, keepAliveMs });
   requireWhole(1, { maxBodyBytes, maxStreams });
+  const { pollLimit = {} } = options;
+  requireWhole(1, { ...pollLimit });
   const servers = taskServers(parts, factory);
   const sdk = createMcpHandler(servers.factory, {
     keepAliveMs,
@@ -101,6 +110,8 @@ export function serve(parts: ServerParts, factory: McpServerFactory, options: Se
     maxRequestBodySize: maxBodyBytes,
   });
   const limits = streamLimits(maxStreamsPerOwner, maxStreams);
+  const plain = plainReader();
+  const fast = fastAnswers(parts, pollLimit, () => parts.clock.now());
   const streams = taskStreams(parts.engine, keepAliveMs, parts.onError);
   const listeners = new Set<ReturnType<typeof stoppable>>();
   let closing: Promise<void> | undefined;
@@ -112,28 +123,34 @@ export function serve(parts: ServerParts, factory: McpServerFactory, options: Se
     );
   }
 
-  async function answer(request: Request, given: FetchOptions): Promise<Response> {
+  async function answer(request: Request, known: Known): Promise<Response> {
     if (closing !== undefined) return failure(503, new TaskError("SHUTTING_DOWN").toRpc());
-    const auth = given.authInfo ?? (await authenticate(request));
+    const auth = "auth" in known ? known.auth : await authenticate(request);
     if (auth instanceof Response) return auth;
     const authInfo = auth === undefined ? {} : { authInfo: auth };
     if (namesLostSession(request)) return failure(404, sessionNotFound);
     // What isn't a JSON request is the SDK's to refuse.
     if (request.method !== "POST" || !isJsonContentType(request.headers.get("content-type")))
       return sdk.fetch(request, authInfo);
-    const parsedBody = given.parsedBody ?? (await readBody(request, maxBodyBytes));
+    const parsedBody = known.body ?? (await readBody(request, maxBodyBytes));
     if (parsedBody instanceof Response) return parsedBody;
     // JSON, but no message: the SDK says so.
     if (typeof parsedBody !== "object" || parsedBody === null) return sdk.fetch(request, { ...authInfo, parsedBody });
     const badHeader = ["mcp-method", "mcp-name"].find((name) => !fitsHeader(request.headers.get(name)));
     if (badHeader !== undefined) {
       const message = `The header ${badHeader} may hold visible ASCII only. Encode what it stands for as =?base64?...?=`;
-      return failure(400, { code: headerMismatch, message }, idOf(parsedBody));
+      return failure(400, { code: headerMismatch, message }, requestIdOf(parsedBody));
     }
+    const aboutTask = plain((name) => request.headers.get(name), parsedBody);
+    const asker = aboutTask === undefined ? undefined : fast.asker(auth);
+    if (aboutTask !== undefined && asker !== undefined) return toResponse(await fast.answer(aboutTask, asker));
+    const refusal = fast.refuse(parsedBody, auth);
+    if (refusal !== undefined) return toResponse(refusal);
     const response = await sdk.fetch(request, { ...authInfo, parsedBody });
     const { method, params = {} } = parsedBody as Partial<JSONRPCRequest>;
     if (method === "initialize" && response.ok)
       response.headers.set(sessionHeader, newSession(introducedBy(params, readCapabilities(params.capabilities))));
+    if (aboutTask !== undefined) await fast.learn(response, auth);
     const taskIds = taskIdsOf(parsedBody);
     return taskIds === undefined || !isEventStream(response)
       ? response
@@ -169,29 +186,41 @@ export function serve(parts: ServerParts, factory: McpServerFactory, options: Se
     }
   }
 
-  async function fetch(request: Request, given: FetchOptions = {}): Promise<Response> {
+  async function take(request: Request, known: Known): Promise<Response> {
     try {
-      return wrongPlace(request, options.allowedHosts, options.allowedOrigins) ?? (await answer(request, given));
+      return wrongPlace(request, options.allowedHosts, options.allowedOrigins) ?? (await answer(request, known));
     } catch (thrown) {
       if (closing !== undefined) return failure(503, new TaskError("SHUTTING_DOWN").toRpc());
       return failure(500, answerTo(thrown, parts.onError));
     }
   }
 
-  function adapter(handle: (request: Request, given: FetchOptions) => Promise<Response>) {
+  function adapter(handle: (request: Request, known: Known) => Promise<Response>, place: Place) {
+    const found = new WeakMap<IncomingMessage, Known>();
     const listener = getRequestListener(
-      (request, { incoming }) => {
-        const { auth, body } = incoming as { auth?: AuthInfo; body?: unknown };
-        const authInfo = auth === undefined ? {} : { authInfo: auth };
-        return handle(request, body === undefined ? authInfo : { ...authInfo, parsedBody: body });
+      (request, { incoming }) => handle(request, found.get(incoming as never) ?? {}),
+      {
+        overrideGlobalObjects: false,
       },
-      { overrideGlobalObjects: false },
     );
+    const quick = fastNode({
+      ...{ fast, plain, place, closing: () => closing !== undefined },
+      authenticate: options.authenticate === undefined ? undefined : authenticate,
+    });
     return (incoming: IncomingMessage, outgoing: ServerResponse) => {
-      listener(incoming, outgoing).catch((thrown: unknown) => {
+      const { auth, body } = incoming as { auth?: AuthInfo; body?: unknown };
+      const brought = auth === undefined ? { body } : { auth, body };
+      const failed = (thrown: unknown) => {
         answerTo(thrown, parts.onError);
         outgoing.destroy();
-      });
+      };
+      const next = (known: Known, rawBody?: Buffer) => {
+        found.set(incoming, known);
+        // Where the adapter looks for a body that was read already.
+        if (rawBody !== undefined) Object.assign(incoming, { rawBody });
+        listener(incoming, outgoing).catch(failed);
+      };
+      quick(incoming, outgoing, brought, next).catch(failed);
     };
   }
 
@@ -205,19 +234,23 @@ export function serve(parts: ServerParts, factory: McpServerFactory, options: Se
   const close = () => (closing ??= closeAll());
 
   return {
-    fetch,
-    node: adapter(fetch),
+    fetch: (request, { authInfo, parsedBody } = {}) =>
+      take(request, { ...(authInfo === undefined ? {} : { auth: authInfo }), body: parsedBody }),
+    node: adapter(take, { hosts: options.allowedHosts, origins: options.allowedOrigins, path: undefined }),
     close,
     async listen({ port = 0, host = "127.0.0.1" } = {}) {
       if (closing !== undefined) throw new TaskError("SHUTTING_DOWN");
       const hosts = options.allowedHosts ?? localhostAllowedHostnames();
       const origins = options.allowedOrigins ?? localhostAllowedOrigins();
       const listener = stoppable(
-        adapter(async (request, given) => {
-          const wrong = wrongPlace(request, hosts, origins);
-          if (wrong !== undefined) return wrong;
-          return new URL(request.url).pathname === path ? fetch(request, given) : new Response(null, { status: 404 });
-        }),
+        adapter(
+          async (request, known) => {
+            const wrong = wrongPlace(request, hosts, origins);
+            if (wrong !== undefined) return wrong;
+            return new URL(request.url).pathname === path ? take(request, known) : new Response(null, { status: 404 });
+          },
+          { hosts, origins, path },
+        ),
       );
       listener.server.listen(port, host);
       await once(listener.server, "listening");
@@ -231,11 +264,18 @@ export function serve(parts: ServerParts, factory: McpServerFactory, options: Se
 
 /** A server, and how to stop it: at once for new connections, and after a moment for answers under way. */
 function stoppable(handle: (incoming: IncomingMessage, outgoing: ServerResponse) => void) {
-  const answers = new Set<Promise<unknown>>();
+  const { promise: answered, resolve } = Promise.withResolvers<void>();
+  let open = 0;
+  let stopping = false;
+  const settle = () => {
+    if (stopping && open === 0) resolve();
+  };
   const server = createServer((incoming, outgoing) => {
-    const answered = new Promise((resolve) => outgoing.once("close", resolve));
-    answers.add(answered);
-    void answered.then(() => answers.delete(answered));
+    open += 1;
+    outgoing.once("close", () => {
+      open -= 1;
+      settle();
+    });
     handle(incoming, outgoing);
   });
   return {
@@ -244,7 +284,9 @@ function stoppable(handle: (incoming: IncomingMessage, outgoing: ServerResponse)
     stop(): () => Promise<void> {
       const closed = new Promise<void>((resolve) => server.close(() => resolve()));
       return async () => {
-        await Promise.race([Promise.all(answers), setTimeout(1_000, undefined, { ref: false })]);
+        stopping = true;
+        settle();
+        await Promise.race([answered, setTimeout(1_000, undefined, { ref: false })]);
         server.closeAllConnections();
         await closed;
       };
@@ -295,9 +337,9 @@ function isEventStream(response: Response): boolean {
   return response.headers.get("content-type")?.startsWith("text/event-stream") === true;
 }
 
-function idOf(body: unknown): RequestId | null {
-  const { id } = body as Partial<JSONRPCRequest>;
-  return typeof id === "string" || typeof id === "number" ? id : null;
+function toResponse({ status, text, retryAfterSeconds }: FastAnswer): Response {
+  const later = retryAfterSeconds === undefined ? {} : { "retry-after": String(retryAfterSeconds) };
+  return new Response(text, { status, headers: { "content-type": "application/json", ...later } });
 }
 
 function failure(status: number, error: RpcError, id: RequestId | null = null): Response {

@@ -4,7 +4,7 @@ import { channels } from "../channels.ts";
 import type { Engine } from "../engine/engine.ts";
 import { asTaskError, codes, TaskError, type RpcError } from "../errors.ts";
 import { tasksRequired, type ClientCapabilities } from "../protocol/capabilities.ts";
-import type { DetailedTask } from "../protocol/wire.ts";
+import type { DetailedTask, Stamp } from "../protocol/wire.ts";
 
 /** Who makes a request, and what it declared on this very request. */
 export interface Caller {
@@ -19,6 +19,12 @@ export type Params = Readonly<Record<string, unknown>>;
 export const getTask = answering("tasks/get", async (engine, caller, params): Promise<DetailedTask> => {
   const id = taskIdFor(caller, params);
   return engine.describe(await engine.read(id, caller.owner), caller.client);
+});
+
+/** The same as JSON text, with what the server says in each answer. */
+export const getTaskText = answering("tasks/get", async (engine, caller, params, stamp: Stamp): Promise<string> => {
+  const id = taskIdFor(caller, params);
+  return engine.describeText(await engine.read(id, caller.owner), caller.client, stamp);
 });
 
 /** Answers `tasks/update` (Tasks extension, "Task Input"). What fits no open request is ignored. */
@@ -59,23 +65,24 @@ export function answerTo(thrown: unknown, onError: (error: TaskError) => void): 
 }
 
 /** A method that tells whoever listens how it was answered. */
-export function answering<R, C = Caller, E = Engine>(
+export function answering<R, C = Caller, E = Engine, More extends readonly unknown[] = []>(
   method: string,
-  answer: (engine: E, caller: C, params: Params) => Promise<R>,
+  answer: (engine: E, caller: C, params: Params, ...more: More) => Promise<R>,
 ) {
-  return async (engine: E, caller: C, params: Params): Promise<R> => {
-    if (!channels.answered.hasSubscribers) return answer(engine, caller, params);
+  async function told(...args: Parameters<typeof answer>): Promise<R> {
     const began = performance.now();
     const tell = (error: string | null) => channels.answered.publish({ method, error, ms: performance.now() - began });
     try {
-      const result = await answer(engine, caller, params);
+      const result = await answer(...args);
       tell(null);
       return result;
     } catch (thrown) {
       tell(asTaskError(thrown).code);
       throw thrown;
     }
-  };
+  }
+  return (...args: Parameters<typeof answer>): Promise<R> =>
+    channels.answered.hasSubscribers ? told(...args) : answer(...args);
 }
 
 /** Params are checked by the methods themselves: their texts are ours, and no value of a caller's is in them. */

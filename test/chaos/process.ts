@@ -64,7 +64,8 @@ process.stdout.write(`${JSON.stringify({ url })}\n`);
 
 /** MCP at `/mcp`, and at `/event` what an author's own webhook would do. */
 async function serve({ serve, send }: Tasks): Promise<string> {
-  const handler = serve(() => new McpServer({ name: "chaos", version: "1.0.0" }));
+  // The driver reads more often than any client should.
+  const handler = serve(() => new McpServer({ name: "chaos", version: "1.0.0" }), { pollLimit: null });
   async function sendEvent(request: IncomingMessage): Promise<boolean> {
     const { taskId, key, value } = JSON.parse(await text(request)) as Record<string, string>;
     return send(taskId ?? "", key ?? "", value);

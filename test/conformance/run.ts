@@ -1,7 +1,8 @@
 /**
  * Runs the official conformance suite against the fixture server: the scenarios that mcp-tasks claims, or with `--all`
  * every server scenario there is: most of the others ask for tools, prompts and resources that the fixture doesn't have,
- * and only a claimed one that fails makes the run fail. With `--url URL`, against a server that runs already.
+ * and only a claimed one that fails makes the run fail. With `--url URL`, against a server that runs already. With
+ * `--sdk`, each request reaches the server in a form that it leaves to the SDK, so that this is the one that answers.
  * `npm run conformance`.
  */
 import { execFileSync, spawn, spawnSync } from "node:child_process";
@@ -46,8 +47,17 @@ const claimed = [
   "dns-rebinding-protection",
 ];
 
-const { values } = parseArgs({ options: { all: { type: "boolean", default: false }, url: { type: "string" } } });
-const server = values.url === undefined ? await startFixture() : { url: values.url, stop: async () => {} };
+const { values } = parseArgs({
+  options: { all: { type: "boolean", default: false }, url: { type: "string" }, sdk: { type: "boolean" } },
+});
+const fixture =
+  values.url === undefined
+    ? await start(["test/fixture/main.ts", "--port", "0"])
+    : { url: values.url, async stop() {} };
+const server =
+  values.sdk === true
+    ? await start(["test/conformance/untold-proxy.ts", fixture.url])
+    : { ...fixture, async stop() {} };
 try {
   const scenarios = values.all ? everyServerScenario() : claimed;
   const rows = scenarios.map((scenario) => tryScenario(scenario, server.url));
@@ -55,12 +65,13 @@ try {
   process.exitCode = rows.some(({ scenario, failed }) => failed > 0 && claimed.includes(scenario)) ? 1 : 0;
 } finally {
   await server.stop();
+  await fixture.stop();
 }
 
-/** Starts the fixture on a free port and waits for the line that says where it is. */
-async function startFixture(): Promise<{ url: string; stop(): Promise<void> }> {
-  const args = ["--conditions=mcp-tasks-dev", "test/fixture/main.ts", "--port", "0"];
-  const child = spawn(process.execPath, args, { cwd: root, stdio: ["ignore", "pipe", "inherit"] });
+/** Starts a program and waits for the line that says where it listens. */
+async function start(program: readonly string[]): Promise<{ url: string; stop(): Promise<void> }> {
+  const args = ["--conditions=mcp-tasks-dev", ...program];
+  const child = spawn(process.execPath, args, { cwd: root, stdio: ["pipe", "pipe", "inherit"] });
   const ended = once(child, "exit");
   const late = setTimeout(() => child.kill("SIGKILL"), 30_000);
   for await (const line of createInterface({ input: child.stdout })) {
@@ -71,7 +82,7 @@ async function startFixture(): Promise<{ url: string; stop(): Promise<void> }> {
     return { url, stop: async () => void (child.kill("SIGTERM"), await ended) };
   }
   clearTimeout(late);
-  throw new Error("the fixture ended, or took over 30 s, without saying where it listens");
+  throw new Error("a server ended, or took over 30 s, without saying where it listens");
 }
 
 function everyServerScenario(): string[] {

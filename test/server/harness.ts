@@ -50,6 +50,8 @@ export interface Served extends AsyncDisposable {
   readonly handler: TaskHandler;
   readonly listening: Listening;
   readonly errors: TaskError[];
+  /** How many servers the factory has made. */
+  made(): number;
   /** The parts, for another server over the same tasks. */
   readonly parts: ServerParts;
   /** Sends a request of protocol 2026-07-28. */
@@ -150,7 +152,15 @@ export async function open(
     onError: (error) => void errors.push(error),
     ...more,
   };
-  const handler = serve(parts, factory, options);
+  let made = 0;
+  const handler = serve(
+    parts,
+    () => {
+      made += 1;
+      return factory();
+    },
+    options,
+  );
   const listening = await handler.listen();
 
   function send(method: string, params: object = {}, how: SendOptions = {}): Promise<Response> {
@@ -187,6 +197,7 @@ export async function open(
     handler,
     listening,
     errors,
+    made: () => made,
     parts,
     send,
     call,

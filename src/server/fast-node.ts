@@ -1,0 +1,115 @@
+import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from "node:http";
+import { validateHostHeader, validateOriginHeader, type AuthInfo } from "@modelcontextprotocol/server";
+import type { Fast, FastAnswer } from "./fast.ts";
+import { plainLength, type HeaderValue, type plainReader } from "./plain.ts";
+
+/** Where requests are taken from. Undefined: from anywhere. */
+export interface Place {
+  readonly hosts: readonly string[] | undefined;
+  readonly origins: readonly string[] | undefined;
+  readonly path: string | undefined;
+}
+
+/** What a request brings along, or what was found out about it on the way: then nobody has to ask again. */
+export interface Known {
+  readonly auth?: AuthInfo | Response | undefined;
+  readonly body?: unknown;
+}
+
+export interface FastNodeOptions {
+  readonly fast: Fast;
+  readonly plain: ReturnType<typeof plainReader>;
+  readonly place: Place;
+  readonly authenticate: ((request: Request) => Promise<AuthInfo | Response | undefined>) | undefined;
+  readonly closing: () => boolean;
+}
+
+/** Passes a request on, with what is known of it, and with its body if that was read. */
+export type Next = (known: Known, rawBody?: Buffer) => void;
+
+/**
+ * Answers plain requests at the level of `node:http`: a web-standard request and response for each would cost more than
+ * the rest together. Whatever is not plain is passed on, also when it turns out late.
+ */
+export function fastNode({ fast, plain, place, authenticate, closing }: FastNodeOptions) {
+  const isInPlace = placeCheck(place);
+
+  return async (incoming: IncomingMessage, outgoing: ServerResponse, brought: Known, next: Next): Promise<void> => {
+    const headers = headersOf(incoming);
+    const header: HeaderValue = (name) => headers?.[name] as string | undefined;
+    if (headers === undefined || closing() || !isInPlace(incoming, headers) || plainLength(header) === undefined)
+      return next(brought);
+    const read = brought.body === undefined ? bodyOf(incoming) : null;
+    if (read === undefined) return next(brought);
+    const raw = (await read) ?? undefined;
+    const message = raw === undefined ? brought.body : parsed(raw);
+    const request = plain(header, message);
+    if (request === undefined) return next(brought, raw);
+    const auth =
+      "auth" in brought || authenticate === undefined
+        ? brought.auth
+        : await authenticate(toRequest(incoming, headers.host, raw ?? JSON.stringify(message)));
+    const asker = auth instanceof Response ? undefined : fast.asker(auth);
+    if (asker === undefined) return next({ ...brought, auth }, raw);
+    return write(outgoing, await fast.answer(request, asker));
+  };
+}
+
+function write(outgoing: ServerResponse, { status, text, retryAfterSeconds }: FastAnswer): void {
+  if (retryAfterSeconds !== undefined) outgoing.setHeader("retry-after", retryAfterSeconds);
+  outgoing.writeHead(status, { "content-type": "application/json", "content-length": Buffer.byteLength(text) });
+  outgoing.end(text);
+}
+
+/** The headers, or undefined if one of them came twice: of some, Node keeps the first and drops the others. */
+function headersOf({ headers, rawHeaders }: IncomingMessage): IncomingHttpHeaders | undefined {
+  return Object.keys(headers).length * 2 === rawHeaders.length ? headers : undefined;
+}
+
+/** Hosts in any other form, IPv6 for one, are left to those who know all forms. */
+const plainHost = /^[a-z0-9.-]+(?::[1-5]?\d{1,4})?$/;
+const plainPath = /^\/[\w/-]*$/;
+
+/** What the adapter and the checks of host and origin would let through. */
+function placeCheck({ hosts, origins, path }: Place) {
+  let good: string | undefined;
+  /** Most requests name the same host as the one before. */
+  const isGood = (host: string) => {
+    if (host === good) return true;
+    if (!plainHost.test(host) || (hosts !== undefined && !validateHostHeader(host, [...hosts]).ok)) return false;
+    good = host;
+    return true;
+  };
+  return ({ method, url = "", httpVersionMajor }: IncomingMessage, { host = "", origin }: IncomingHttpHeaders) =>
+    method === "POST" &&
+    httpVersionMajor === 1 &&
+    (path === undefined ? plainPath.test(url) : url === path) &&
+    isGood(host) &&
+    (origin === undefined || origins === undefined || validateOriginHeader(origin, [...origins]).ok);
+}
+
+/** The body as bytes, or undefined if somebody else reads it. Never, if the client goes away: nobody waits then. */
+function bodyOf(incoming: IncomingMessage): Promise<Buffer> | undefined {
+  if (incoming.readableDidRead || incoming.readableEncoding !== null || "rawBody" in incoming) return undefined;
+  return new Promise((resolve) => {
+    const chunks: Buffer[] = [];
+    incoming.on("data", (chunk: Buffer) => chunks.push(chunk));
+    incoming.on("end", () => resolve(Buffer.concat(chunks)));
+  });
+}
+
+function parsed(body: Buffer): unknown {
+  try {
+    return JSON.parse(body.toString());
+  } catch {
+    return undefined;
+  }
+}
+
+/** For who authenticates. The body is there once more, as a signature may be over it. */
+function toRequest({ url, rawHeaders, socket }: IncomingMessage, host: string | undefined, body: string | Buffer) {
+  const scheme = "encrypted" in socket ? "https" : "http";
+  const headers = new Headers();
+  for (let n = 0; n < rawHeaders.length; n += 2) headers.append(rawHeaders[n] ?? "", rawHeaders[n + 1] ?? "");
+  return new Request(`${scheme}://${host}${url}`, { method: "POST", headers, body });
+}

@@ -1,0 +1,84 @@
+import {
+  classifyInboundRequest,
+  isJsonContentType,
+  PROTOCOL_VERSION_META_KEY,
+  type RequestId,
+} from "@modelcontextprotocol/server";
+import { capabilitiesKey, readCapabilities, tasksProtocol, type ClientCapabilities } from "../protocol/capabilities.ts";
+import { isTaskId } from "../protocol/ids.ts";
+import type { Params } from "./methods.ts";
+import { Recent } from "./recent.ts";
+
+/**
+ * A request about one task that the SDK would hand to our method as it is. It says the same thing in header and body,
+ * in the plainest of the forms that are allowed.
+ */
+export interface PlainRequest {
+  readonly id: RequestId;
+  readonly method: PlainMethod;
+  readonly params: Params;
+  readonly client: ClientCapabilities;
+}
+
+export type PlainMethod = "tasks/get" | "tasks/update" | "tasks/cancel";
+
+/** Gives a header's value. One that came more than once has none, or one that no rule fits. */
+export type HeaderValue = (name: PlainHeader) => string | null | undefined;
+
+export type PlainHeader = "content-type" | "content-length" | "mcp-protocol-version" | "mcp-method" | "mcp-name";
+
+/** A plain request is short; what is longer takes the other way before it is read. */
+const longestBody = 64 * 1024;
+
+/** An envelope that is longer than this is looked at each time. */
+const longestEnvelope = 4 * 1024;
+
+const methods: ReadonlySet<unknown> = new Set<PlainMethod>(["tasks/get", "tasks/update", "tasks/cancel"]);
+
+/** How many bytes a plain request with these headers has, or undefined if they are none of a plain request. */
+export function plainLength(header: HeaderValue): number | undefined {
+  if (!methods.has(header("mcp-method")) || header("mcp-protocol-version") !== tasksProtocol) return undefined;
+  if (!isJsonContentType(header("content-type") ?? null)) return undefined;
+  const length = header("content-length") ?? "";
+  return /^\d{1,6}$/.test(length) && Number(length) <= longestBody ? Number(length) : undefined;
+}
+
+/** Recognises plain requests. What it doesn't know is for the SDK, which refuses what has to be refused. */
+export function plainReader(): (header: HeaderValue, message: unknown) => PlainRequest | undefined {
+  // A client sends the same envelope with each request, and checking one takes longer than reading a task.
+  const valid = new Recent<string, boolean>(256);
+
+  /** By the SDK's own judgement, which depends on nothing else once all the rest is plain. */
+  function isValid(header: HeaderValue, message: object, envelope: object): boolean {
+    const key = JSON.stringify(envelope);
+    const known = valid.get(key);
+    if (known !== undefined) return known;
+    const { kind } = classifyInboundRequest({
+      httpMethod: "POST",
+      protocolVersionHeader: tasksProtocol,
+      mcpMethodHeader: header("mcp-method") ?? "",
+      mcpNameHeader: header("mcp-name") ?? "",
+      body: message,
+    });
+    if (key.length <= longestEnvelope) valid.set(key, kind === "modern");
+    return kind === "modern";
+  }
+
+  return (header, message) => {
+    if (plainLength(header) === undefined || !isObject(message) || Object.keys(message).length !== 4) return undefined;
+    const { jsonrpc, id, method, params } = message;
+    if (jsonrpc !== "2.0" || !isRequestId(id) || method !== header("mcp-method") || !isObject(params)) return undefined;
+    const { taskId, _meta: envelope } = params;
+    if (!isTaskId(taskId) || taskId !== header("mcp-name") || !isObject(envelope)) return undefined;
+    if (envelope[PROTOCOL_VERSION_META_KEY] !== tasksProtocol || !isValid(header, message, envelope)) return undefined;
+    return { id, method: method as PlainMethod, params, client: readCapabilities(envelope[capabilitiesKey]) };
+  };
+}
+
+function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+function isRequestId(value: unknown): value is RequestId {
+  return typeof value === "string" || Number.isSafeInteger(value);
+}
