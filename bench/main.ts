@@ -14,6 +14,7 @@ const benchmarks: Readonly<Record<string, () => Promise<Benchmark>>> = {
   engine: async () => (await import("./engine.ts")).engine,
   engines: async () => (await import("./engines.ts")).engines,
   listen: async () => (await import("./listen.ts")).listen,
+  poll: async () => (await import("./poll.ts")).poll,
   queue: async () => (await import("./queue.ts")).queue,
   resume: async () => (await import("./resume.ts")).resume,
   start: async () => (await import("./start.ts")).start,
