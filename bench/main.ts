@@ -10,6 +10,7 @@ import type { Aim, Benchmark, Result } from "./benchmark.ts";
  */
 const benchmarks: Readonly<Record<string, () => Promise<Benchmark>>> = {
   cancel: async () => (await import("./cancel.ts")).cancel,
+  create: async () => (await import("./create.ts")).create,
   economy: async () => (await import("./economy.ts")).economy,
   engine: async () => (await import("./engine.ts")).engine,
   engines: async () => (await import("./engines.ts")).engines,

@@ -4,10 +4,10 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { isDeepStrictEqual } from "node:util";
-import { capabilitiesKey, tasksExtension, tasksProtocol } from "../src/protocol/capabilities.ts";
 import { atLeast, median, round, type Aim, type Benchmark } from "./benchmark.ts";
 import { load, exchange, type Target } from "./load.ts";
 import type { PollServer } from "./poll-server.ts";
+import { inText, sized } from "./request.ts";
 
 const rounds = 20;
 const roundMs = 200;
@@ -75,53 +75,19 @@ function rowsOf({ task, micros, rates }: Samples) {
 
 /** The same question to each; what the two ways answer must be the same, and is what `node:http` is told to answer. */
 async function targetsOf(child: ChildProcess, server: PollServer, taskId: string): Promise<Record<Contender, Target>> {
-  const body = JSON.stringify({
-    jsonrpc: "2.0",
-    id: 1,
-    method: "tasks/get",
-    params: {
-      taskId,
-      _meta: {
-        "io.modelcontextprotocol/protocolVersion": tasksProtocol,
-        "io.modelcontextprotocol/clientInfo": { name: "bench", version: "1" },
-        [capabilitiesKey]: { elicitation: {}, extensions: { [tasksExtension]: {} } },
-      },
-    },
-  });
-  const head = [
-    "accept: application/json, text/event-stream",
-    "content-type: application/json",
-    `mcp-protocol-version: ${tasksProtocol}`,
-    "mcp-method: tasks/get",
-    `mcp-name: ${taskId}`,
-  ];
-  const bytes = Buffer.byteLength(body);
-  const ask = (url: string, path: string, framing: readonly string[], framed: string) => {
-    const { host, port } = new URL(url);
-    const lines = [`POST ${path} HTTP/1.1`, `host: ${host}`, ...head, ...framing, "", framed];
-    return { port: Number(port), request: lines.join("\r\n") };
-  };
-  const plain = [`content-length: ${bytes}`];
+  const question = { method: "tasks/get", name: taskId, params: { taskId } };
   const asked = {
-    "stock SDK path": ask(
-      server.url,
-      "/mcp",
-      ["transfer-encoding: chunked"],
-      `${bytes.toString(16)}\r\n${body}\r\n0\r\n\r\n`,
-    ),
-    "mcp-tasks": ask(server.url, "/mcp", plain, body),
-    "node:http and the store": ask(server.leastUrl, "/", plain, body),
-    "node:http": ask(server.bareUrl, `/${taskId}`, plain, body),
+    "stock SDK path": inText({ ...question, url: server.url, chunked: true }),
+    "mcp-tasks": inText({ ...question, url: server.url }),
+    "node:http and the store": inText({ ...question, url: server.leastUrl }),
+    "node:http": inText({ ...question, url: `${server.bareUrl}/${taskId}` }),
   };
-  const stock = await exchange(asked["stock SDK path"].port, asked["stock SDK path"].request);
-  await exchange(asked["mcp-tasks"].port, asked["mcp-tasks"].request);
-  const ours = await exchange(asked["mcp-tasks"].port, asked["mcp-tasks"].request);
-  if (!isDeepStrictEqual(JSON.parse(stock.body), JSON.parse(ours.body))) throw new Error("the two ways differ");
-  await cpuMicros(child, { path: `/${taskId}`, body: ours.body });
-  const sized = async ({ port, request }: { port: number; request: string }) => {
-    const { head: answered, body: text } = await exchange(port, request);
-    return { port, request, answerBytes: Buffer.byteLength(answered) + 4 + Buffer.byteLength(text) };
-  };
+  const answer = async ({ port, request }: ReturnType<typeof inText>) => (await exchange(port, request)).body;
+  const stock = await answer(asked["stock SDK path"]);
+  await answer(asked["mcp-tasks"]);
+  const ours = await answer(asked["mcp-tasks"]);
+  if (!isDeepStrictEqual(JSON.parse(stock), JSON.parse(ours))) throw new Error("the two ways differ");
+  await cpuMicros(child, { path: `/${taskId}`, body: ours });
   return {
     "node:http": await sized(asked["node:http"]),
     "node:http and the store": await sized(asked["node:http and the store"]),
