@@ -70,7 +70,7 @@ export const codes = {
   RESULT_TOO_LARGE: { rpc: -32603, text: "The tool's result is larger than this server keeps." },
   INPUT_NEEDS_TASK: {
     rpc: -32603,
-    text: "The tool asks for input while it runs. Call it from a client that declares the tasks extension.",
+    text: "The tool asks for input that this client can't be asked for. Call it from a client of protocol 2026-07-28.",
   },
   DECLINED: { rpc: -32603, text: "The person asked said no." },
   INPUT_CANCELLED: { rpc: -32603, text: "The person asked closed the question without an answer." },

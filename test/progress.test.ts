@@ -35,7 +35,9 @@ test("the numbers that a handler reports reach whoever reads, listens or follows
     break;
   }
 
-  const client = await new TaskClient(new Client({ name: "c", version: "1" })).connect(url);
+  const client = await new TaskClient(
+    new Client({ name: "c", version: "1" }, { capabilities: { elicitation: { form: {} } } }),
+  ).connect(url);
   expect(await client.get(taskId)).toMatchObject({ progress: { progress: 2, total: 5 }, unhandledInput: ["go"] });
   await client.close();
 });

@@ -57,6 +57,7 @@ describe("settings that make no sense are refused at once", () => {
   test("of tasks", async () => {
     await using store = sqlite(":memory:");
     expect(() => createTasks({ store, tools: [], liveTasksPerOwner: Number.NaN })).toThrow(/whole number/);
+    expect(() => createTasks({ store, tools: [], stateKey: new Uint8Array(31) })).toThrow(/from 32/);
   });
 });
 
@@ -64,7 +65,7 @@ test("a length of time beyond all bounds is as long as numbers go, and the task 
   expect(milliseconds(1e300)).toBe(Number.MAX_SAFE_INTEGER);
   const tool = taskTool({ name: "tool", task: { keep: 1e300, timeout: 1e300 }, run: () => done });
   await using store = sqlite(":memory:");
-  await using tasks = createTasks({ store, tools: [tool] });
+  await using tasks = createTasks({ store, tools: [tool], reply: { grace: 0 } });
   const { url } = await tasks.serve(() => new McpServer({ name: "s", version: "1" })).listen();
   await tasks.work();
   const client = wire(url);
@@ -77,7 +78,8 @@ test("a result that was never kept apart is an unknown resource, and no fault of
   const errors: TaskError[] = [];
   await using store = sqlite(":memory:");
   const tools = [taskTool({ name: "tool", run: () => done })];
-  const tasks = createTasks({ store, tools, blobs: folder, onError: (error) => void errors.push(error) });
+  const onError = (error: TaskError) => void errors.push(error);
+  const tasks = createTasks({ store, tools, blobs: folder, reply: { grace: 0 }, onError });
   try {
     const { url } = await tasks.serve(() => new McpServer({ name: "s", version: "1" })).listen();
     await tasks.work();

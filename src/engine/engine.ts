@@ -54,9 +54,10 @@ export interface Engine extends AsyncDisposable {
   /**
    * Stores a task; when it returns, the task survives a crash. With `wait` it returns later, as {@link Engine.wait} does,
    * and without reading the task before it changes. With `reuse` it may be one that stood for the call before; throws
-   * `IDEMPOTENCY_MISMATCH` where the key is of another call.
+   * `IDEMPOTENCY_MISMATCH` where the key is of another call. The `id` is a fresh one unless it is given; it is refused a
+   * second time.
    */
-  create(task: TaskToCreate, wait?: Wait): Promise<Task>;
+  create(task: TaskToCreate, wait?: Wait, id?: string): Promise<Task>;
   read(id: string, owner: string): Promise<Task>;
   /** Takes answers. What fits no open request is ignored; what doesn't fit its request leaves it open and says why. */
   answer(id: string, owner: string, responses: Readonly<Record<string, unknown>>): Promise<void>;
@@ -153,8 +154,7 @@ export function createEngine(options: EngineOptions): Engine {
   }
 
   return {
-    async create(task, wait) {
-      const id = newId();
+    async create(task, wait, id = newId()) {
       if (wait === undefined) return begin(task, id);
       // Watched from before it exists, so that nothing it does falls in between.
       const isOurs = (seen: Task) => seen.id !== id || wait.seen(seen);
@@ -231,7 +231,8 @@ function explained(task: Task, now: number): Task {
 }
 
 /** What is said of a task to a client that can't be asked what it asks. */
-const elsewhere = "Waits for input of a kind that this client did not declare. It can be given at another door.";
+const elsewhere =
+  "Waits for input of a kind that this client did not declare. It can be given elsewhere: with mcp-tasks answer, for one.";
 
 /** A task with only the requests that this client may be sent (core specification, "Multi Round-Trip Requests"). */
 function shownTo(client: ClientCapabilities | undefined, task: Task): Task {

@@ -4,6 +4,7 @@ import type { Engine, Wait } from "../engine/engine.ts";
 import { codes, TaskError, type RpcError, type TaskErrorCode } from "../errors.ts";
 import { tasksRequired } from "../protocol/capabilities.ts";
 import { fitFor, isWritable, missingFor, type InputRequests } from "../protocol/input.ts";
+import { newTaskId } from "../protocol/ids.ts";
 import { isTerminal } from "../protocol/status.ts";
 import type { TraceContext } from "../protocol/trace.ts";
 import type { WireTask } from "../protocol/wire.ts";
@@ -19,7 +20,7 @@ import { progressReports, type ProgressReport } from "./progress.ts";
 import { reuseOf, type Repeatable } from "./reuse.ts";
 import type { Binding, CallState, Seal } from "./seal.ts";
 
-/** The least that a task is kept whose call waits for its end, in milliseconds: else it could be gone before it is read. */
+/** The least that the task of a held call is kept, in milliseconds: its client may be about to come back for the end. */
 export const leastKeptMs = 60_000;
 
 /** One `tools/call` of a task tool. */
@@ -90,11 +91,13 @@ export async function reply(parts: ReplyParts, call: Call): Promise<Reply> {
 
   const before = await askBefore(call, state);
   if (before.kind === "refusal") return before.reply;
-  if (before.kind === "asking")
-    return round(parts, call, before.requests, { rounds: state.rounds, answers: before.kept });
+  if (before.kind === "asking") {
+    const kept = { answers: before.kept, taskId: state.before?.taskId ?? newTaskId() };
+    return round(parts, call, before.requests, { rounds: state.rounds, before: kept });
+  }
   call.signal.throwIfAborted();
   call.stop.throwIfAborted();
-  const task = await start(parts, call, way, before.answers);
+  const task = await startOnce(parts, call, way, before.answers, state.before?.taskId);
   return answer(parts, call, way, state, task);
 }
 
@@ -113,13 +116,29 @@ async function askBefore({ tool, client, push, inputResponses }: Call, state: Ca
   }
   const gathered =
     push === null
-      ? await gather(questions, inputResponses, state.answers ?? {})
+      ? await gather(questions, inputResponses, state.before?.answers ?? {})
       : await gatherByAsking(questions, (requests) => push.ask(requests));
   return gathered.kind === "refused" ? { kind: "refusal", reply: failed(gathered.code) } : gathered;
 }
 
-/** Starts the task, and waits for its end as long as the policy says. */
-async function start(parts: ReplyParts, call: Call, way: Way, answers: object): Promise<Task> {
+/** Starts the task, and waits for its end as long as the policy says. A state that comes twice has started it already. */
+async function startOnce(parts: ReplyParts, call: Call, way: Way, answers: object, id?: string): Promise<Task> {
+  if (id === undefined) return await start(parts, call, way, answers);
+  const follow = () => parts.engine.wait(id, call.owner, waitOf(call, way, reportsOf(parts.clock, call)));
+  try {
+    return await follow();
+  } catch (thrown) {
+    if (!(thrown instanceof TaskError) || thrown.code !== "TASK_NOT_FOUND") throw thrown;
+  }
+  try {
+    return await start(parts, call, way, answers, id);
+  } catch (thrown) {
+    // It may have come twice at the same time.
+    return await follow().catch(() => Promise.reject(thrown));
+  }
+}
+
+async function start(parts: ReplyParts, call: Call, way: Way, answers: object, id?: string): Promise<Task> {
   const { engine, clock, keepAuth } = parts;
   const { tool } = call;
   const made = newTaskOf(tool);
@@ -128,7 +147,7 @@ async function start(parts: ReplyParts, call: Call, way: Way, answers: object): 
   const task = await engine.create(
     {
       ...made,
-      keepMs: way.waits === "not" ? made.keepMs : Math.max(made.keepMs, leastKeptMs),
+      keepMs: way.waits === "hold" ? Math.max(made.keepMs, leastKeptMs) : made.keepMs,
       owner: call.owner,
       args: JSON.stringify(call.args ?? {}),
       answers: JSON.stringify(answers),
@@ -137,6 +156,7 @@ async function start(parts: ReplyParts, call: Call, way: Way, answers: object): 
       reuse: reuseOf(call, answers),
     },
     wait,
+    id,
   );
   return call.push === null || way.waits === "not" ? task : askMeanwhile(engine, task, call.push, wait, report);
 }

@@ -9,8 +9,8 @@ export interface CallState {
   readonly rounds: number;
   /** The task that the call has started, once it has. */
   readonly taskId?: string;
-  /** What was answered before there is a task, by key. */
-  readonly answers?: Readonly<Record<string, unknown>>;
+  /** What was answered before there is a task, by key, and the id that the task will have: a state starts one at most. */
+  readonly before?: { readonly answers: Readonly<Record<string, unknown>>; readonly taskId: string };
 }
 
 /** The call that a state belongs to: it opens on no other. */

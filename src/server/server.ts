@@ -22,7 +22,7 @@ import type { TaskTool } from "../tool.ts";
 import { questionsOf } from "./before.ts";
 import { createOpenCalls } from "./calls.ts";
 import { addCompanions, checkNames, withoutCompanions, type CompanionParts } from "./companions.ts";
-import type { HostInfo, Limits } from "./hosts.ts";
+import { readHost, type HostInfo, type Limits } from "./hosts.ts";
 import { legacySide } from "./legacy.ts";
 import { answerTo, cancelTask, getTask, setMethod, updateTask, type Caller, type Params } from "./methods.ts";
 import { progressTo } from "./progress.ts";
@@ -183,7 +183,7 @@ function addTool(mcp: McpServer, tool: TaskTool, answer: (ctx: ServerContext) =>
 function currentTerms(parts: ServerParts, tool: TaskTool, ctx: ServerContext): Terms {
   const { owner, client } = callerOf(parts, ctx);
   const { signal, envelope } = ctx.mcpReq;
-  const host = (envelope as Params | undefined)?.[CLIENT_INFO_META_KEY] as HostInfo | undefined;
+  const host = readHost((envelope as Params | undefined)?.[CLIENT_INFO_META_KEY]);
   const generation = client.tasks ? "declared" : "rounds";
   return { owner, client, tool, generation, limits: parts.limits(host), push: null, signal, leave() {} };
 }

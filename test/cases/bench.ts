@@ -27,7 +27,9 @@ export interface Bench extends AsyncDisposable {
 export async function bench(tools: readonly TaskTool[], options: BenchOptions = {}): Promise<Bench> {
   const store = sqlite(options.file ?? ":memory:");
   const errors: TaskError[] = [];
-  const tasks = createTasks({ store, tools, onError: (error) => void errors.push(error), ...options.tasks });
+  // A case is about tasks, however quick their work is.
+  const reply = { grace: 0 };
+  const tasks = createTasks({ store, tools, reply, onError: (error) => void errors.push(error), ...options.tasks });
   const { url } = await tasks.serve(() => new McpServer({ name: "cases", version: "1.0.0" }), options.serve).listen();
   if (options.work !== false) await tasks.work({ drain: 0, ...options.work });
   return {

@@ -20,6 +20,6 @@ const chatty = taskTool({
   },
 });
 
-const tasks = createTasks({ store: sqlite(":memory:"), tools: [chatty] });
+const tasks = createTasks({ store: sqlite(":memory:"), tools: [chatty], reply: { grace: 0 } });
 await tasks.work();
 tasks.serveStdio(() => new McpServer({ name: "noisy", version: "1.0.0" }));

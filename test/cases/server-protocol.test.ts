@@ -1,5 +1,6 @@
 import { setTimeout as pause } from "node:timers/promises";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { z } from "zod";
 import { tasksExtension } from "../../src/protocol/capabilities.ts";
 import { taskTool } from "../../src/tool.ts";
 import { everything, type Reply, type Wire } from "../wire/client.ts";
@@ -329,23 +330,39 @@ describe("negotiation", () => {
     expect(said(ended.result)).toBe("for Ada");
   });
 
-  test("BL-24: a tool that asks for what its caller never declared fails, and no question is ever shown", async () => {
+  test("BL-24: of a caller that declared no question none is ever shown to it, and another of its owner may answer", async () => {
     const { elicitation: _, ...others } = everything;
     const id = await client.start("ask_one", { label: "bl24" }, { capabilities: others });
-    const ended = await client.untilTask(id, (task) => {
-      expect(task.inputRequests).toBeUndefined();
-      return task.status !== "working";
-    });
-    expect(ended.status).toBe("failed");
-    expect(ended.error).toMatchObject({ code: -32021, data: { requiredCapabilities: { elicitation: { form: {} } } } });
+    await client.until(id, "input_required");
+    const { result } = (await client.get(id, { capabilities: others })).body;
+    expect(result).toMatchObject({ status: "working", statusMessage: expect.stringContaining("did not declare") });
+    expect(result).not.toHaveProperty("inputRequests");
+    await client.update(id, { name: { action: "accept", content: { value: "bl24" } } });
+    expect(await client.until(id)).toMatchObject({ status: "completed" });
   });
 
-  test("BL-24: what the creator declared governs, not what the reader does", async () => {
+  test("BL-24: what the reader declared governs, not what the creator did", async () => {
     const { elicitation: _, ...others } = everything;
     const id = await client.start("ask_one", { label: "bl24" });
     await client.until(id, "input_required");
-    expect((await client.get(id, { capabilities: others })).body.result?.inputRequests).toHaveProperty("name");
+    expect((await client.get(id, { capabilities: others })).body.result).not.toHaveProperty("inputRequests");
+    expect((await client.get(id)).body.result?.inputRequests).toHaveProperty("name");
     await client.cancel(id);
+  });
+
+  test("BL-24: a tool that only its caller may answer fails for one that can't be asked", async () => {
+    const onlyCaller = taskTool({
+      name: "only_caller",
+      task: { input: "caller" },
+      run: async (_args, task) => text(await task.elicit("who", { message: "?", schema: z.object({ a: z.string() }) })),
+    });
+    await using own = await bench([onlyCaller]);
+    const { elicitation: _, ...others } = everything;
+    const id = await own.wire().start("only_caller", {}, { capabilities: others });
+    expect(await own.wire().until(id)).toMatchObject({
+      status: "failed",
+      error: { code: -32021, data: { requiredCapabilities: { elicitation: { form: {} } } } },
+    });
   });
 
   test("BL-24: tools are not offered to a model whose client did not declare sampling with tools", async () => {
@@ -360,11 +377,9 @@ describe("negotiation", () => {
     await using own = await bench([sampler]);
     const wire = own.wire();
     const id = await wire.start("sampler", {}, { capabilities: { ...everything, sampling: {} } });
-    expect((await wire.until(id)).error).toMatchObject({
-      code: -32021,
-      data: { requiredCapabilities: { sampling: { tools: {} } } },
-    });
-    const declared = await wire.start("sampler");
-    expect((await wire.until(declared, "input_required")).inputRequests?.think?.method).toBe("sampling/createMessage");
+    expect((await wire.until(id, "input_required")).inputRequests?.think?.method).toBe("sampling/createMessage");
+    const { result } = (await wire.get(id, { capabilities: { ...everything, sampling: {} } })).body;
+    expect(result).toMatchObject({ status: "working" });
+    expect(result).not.toHaveProperty("inputRequests");
   });
 });

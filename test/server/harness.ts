@@ -9,7 +9,7 @@ import { createSeal, newSecret } from "../../src/server/seal.ts";
 import { serve, type Listening, type ServeOptions, type TaskHandler } from "../../src/server/http.ts";
 import type { ServerParts } from "../../src/server/server.ts";
 import { sqlite } from "../../src/store/sqlite/index.ts";
-import type { Claim, Outcome } from "../../src/store/store.ts";
+import type { Claim, Outcome, Task } from "../../src/store/store.ts";
 import { taskTool } from "../../src/tool.ts";
 
 const never = () => {
@@ -63,6 +63,8 @@ export interface Served extends AsyncDisposable {
   /** Takes the next task, as a worker would. */
   claim(): Promise<Claim>;
   finish(claim: Claim, outcome: Outcome): Promise<void>;
+  /** Every task, newest first. */
+  tasks(): Promise<readonly Task[]>;
 }
 
 export interface SendOptions {
@@ -221,6 +223,7 @@ export async function open(
     async finish(claim, outcome) {
       if (!(await engine.attempts.finish(claim, outcome))) throw new Error("The lease was lost");
     },
+    tasks: () => store.list({ limit: 100 }),
     async [Symbol.asyncDispose]() {
       await handler.close();
       await engine[Symbol.asyncDispose]();

@@ -107,6 +107,19 @@ test("cancelling a call that was answered with a task leaves the task alone; one
   await eventually(async () => (await served.beside.engine.read(held.taskId, "")).cancelRequested);
 });
 
+test("a held call that is taken back for a time limit leaves its task alone: whoever made it may call again", async () => {
+  await using served = await start();
+  served.send("tools/call", { name: "typed" }, 1, {});
+  const held = await eventually(() => served.beside.claim().catch(() => undefined));
+  served.send("notifications/cancelled", { requestId: 1, reason: "SdkError: Request timed out" });
+  // Answered in its turn: by now the server has read what came before.
+  await served.call("tasks/get", { taskId: held.taskId }, 2);
+  served.child.stdin.end();
+  expect(await served.next()).toBeUndefined();
+  expect(await served.exited).toEqual([0, null]);
+  expect(await served.beside.engine.read(held.taskId, "")).toMatchObject({ status: "working", cancelRequested: false });
+});
+
 test("an id that is still in use is refused, and its first call keeps its arguments and its answer", async () => {
   await using served = await start();
   served.send("tools/call", { name: "optional", arguments: { text: "first" } }, 1, {});

@@ -22,7 +22,7 @@ export const rules = {
   "cap:legacy-declares-nothing": server("must", "the tasks capability of 2025-11-25 declares nothing"),
   "cap:no-legacy-advert": server("must", "the tasks capability of 2025-11-25 is not advertised"),
   "cap:not-in-2025": server("must", "under 2025-11-25 the extension does not exist, whatever is declared"),
-  "cap:input-kinds": server("must", "only kinds of input that the task's creator declared are asked for"),
+  "cap:input-kinds": server("must", "a client is only sent kinds of input that it declared on the request in hand"),
 
   // Creation
   "create:flat": server("must", "the handle is one flat object without payload"),

@@ -4,6 +4,7 @@ import { describe, expect, test } from "vitest";
 import { z } from "zod";
 import { ProtocolError } from "@modelcontextprotocol/server";
 import { TaskError } from "../../src/errors.ts";
+import { noCapabilities } from "../../src/protocol/capabilities.ts";
 import { manualClock } from "../../src/store/contract/manual-clock.ts";
 import { taskTool, type TaskContext } from "../../src/tool.ts";
 import { everything, signals, text, workbench } from "./workbench.ts";
@@ -317,6 +318,16 @@ describe("waits", () => {
       status: "failed",
       error: { code: -32021, data: { requiredCapabilities: { roots: {} } } },
     });
+  });
+
+  test("input that the caller can't give is asked for all the same, and anybody who may answer the task can", async () => {
+    const tool = taskTool({ name: "roots", run: async (_args, task) => text((await task.roots("r")).length) });
+    await using bench = workbench([tool]);
+    bench.worker();
+    const id = await bench.start(tool, {}, noCapabilities);
+    expect(await bench.settled(id)).toMatchObject({ inputRequests: { r: { method: "roots/list" } } });
+    await bench.engine.answer(id, "", { r: { roots: [{ uri: "file:///a" }] } });
+    expect(await bench.until(id, (task) => task.status === "completed")).toMatchObject({ result: text(1) });
   });
 
   test("an event wakes the task, whether it is sent before or after it is awaited", async () => {
