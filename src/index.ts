@@ -9,6 +9,7 @@ export {
 } from "./channels.ts";
 export type { Clock, Duration } from "./clock.ts";
 export { codes, TaskError, type RpcError, type TaskErrorCode } from "./errors.ts";
+export type { HostRule, ReplyOptions } from "./server/hosts.ts";
 export type { ServeOptions, TaskHandler } from "./server/http.ts";
 export type { StdioHandle, StdioOptions } from "./server/stdio.ts";
 export type { TaskStore } from "./store/store.ts";

@@ -3,7 +3,7 @@ import { milliseconds, systemClock, type Clock, type Duration } from "./clock.ts
 import { blobFolder, type Blobs } from "./blobs.ts";
 import { createEngine } from "./engine/engine.ts";
 import { requireWhole, TaskError } from "./errors.ts";
-import { limitsFor, type HoldOptions } from "./server/hosts.ts";
+import { limitsFor, type ReplyOptions } from "./server/hosts.ts";
 import { createSeal, newSecret } from "./server/seal.ts";
 import { serve, type ServeOptions, type TaskHandler } from "./server/http.ts";
 import { serveStdio, type StdioHandle, type StdioOptions } from "./server/stdio.ts";
@@ -43,7 +43,7 @@ export interface TasksOptions {
   /** Unfinished tasks that one owner may have at once, or null for any number. Default 10 000. */
   readonly liveTasksPerOwner?: number | null;
   /** How long calls wait for the end of their task, by what their client can do. */
-  readonly reply?: HoldOptions;
+  readonly reply?: ReplyOptions;
   /**
    * What seals the state of a call that its client carries: the same for all replicas, at least 32 bytes. By default one
    * is made and kept in the store.

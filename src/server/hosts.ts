@@ -67,7 +67,7 @@ export const knownHosts: readonly KnownHost[] = [
 ];
 
 /** How long calls wait. */
-export interface HoldOptions {
+export interface ReplyOptions {
   /** How long a client that declared the extension may wait for a plain result, before it gets the task. Default `"200ms"`; 0 turns it off. */
   readonly grace?: Duration;
   /** How long a call of any other client is held before it is asked to come back, or gets a handle. Default `"25s"`. */
@@ -88,7 +88,7 @@ const known: readonly Rule[] = knownHosts.map(({ name, limitMs }) => ({
 }));
 
 /** The limits for each client, from the first rule that is about it. Throws a `RangeError` for what is no duration. */
-export function limitsFor(options: HoldOptions): (host: HostInfo | undefined) => Limits {
+export function limitsFor(options: ReplyOptions): (host: HostInfo | undefined) => Limits {
   const { grace = "200ms", hold = "25s", hosts = [] } = options;
   const limits = { graceMs: milliseconds(grace), holdMs: milliseconds(hold) };
   // A hold that was chosen is meant for every host.

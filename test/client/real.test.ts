@@ -14,7 +14,7 @@ import { conformanceTools, registerGreet } from "../fixture/conformance-tools.ts
 async function served() {
   const folder = await mkdtemp(path.join(tmpdir(), "mcp-tasks-client-"));
   const store = sqlite(path.join(folder, "tasks.db"));
-  const tasks = createTasks({ store, tools: conformanceTools({}) });
+  const tasks = createTasks({ store, tools: conformanceTools({}), reply: { grace: 0 } });
   const handler = tasks.serve(() => {
     const mcp = new McpServer({ name: "real", version: "1.0.0" });
     registerGreet(mcp);

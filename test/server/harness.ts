@@ -4,7 +4,7 @@ import { createEngine, type Engine, type EngineOptions } from "../../src/engine/
 import type { TaskError } from "../../src/errors.ts";
 import { capabilitiesKey, tasksExtension } from "../../src/protocol/capabilities.ts";
 import { systemClock } from "../../src/clock.ts";
-import { limitsFor, type HoldOptions } from "../../src/server/hosts.ts";
+import { limitsFor, type ReplyOptions } from "../../src/server/hosts.ts";
 import { createSeal, newSecret } from "../../src/server/seal.ts";
 import { serve, type Listening, type ServeOptions, type TaskHandler } from "../../src/server/http.ts";
 import type { ServerParts } from "../../src/server/server.ts";
@@ -134,7 +134,7 @@ export const authenticate = (request: Request): AuthInfo | Response => {
 export async function open(
   options: ServeOptions = {},
   engineOptions: Partial<EngineOptions> = {},
-  reply: HoldOptions = { grace: 0 },
+  reply: ReplyOptions = { grace: 0 },
   more: Partial<ServerParts> = {},
 ): Promise<Served> {
   const { clock = systemClock } = engineOptions;
