@@ -36,7 +36,7 @@ export const codes = {
     text: "This idempotency key stands for another call. Repeat that call as it was, or make a new key for this one.",
   },
   TOO_LARGE: { rpc: -32602, text: "The request is larger than this server takes." },
-  TOO_MANY_STREAMS: { rpc: -32603, text: "Too many open subscription streams. Close one, or poll with tasks/get." },
+  TOO_MANY_STREAMS: { rpc: -32603, text: "Too many open streams. Close one, or poll with tasks/get." },
   RATE_LIMITED: {
     rpc: -32603,
     text: "This task is polled more often than this server allows. Wait as long as its answers say (pollIntervalMs).",

@@ -1,5 +1,8 @@
 import type { DetailedTask, WireTask } from "./wire.ts";
 
+/** The protocol whose core has tasks. */
+export const legacyProtocol = "2025-11-25";
+
 /** Names the task that a message is about (2025-11-25, "Tasks", "Related Task Metadata"). */
 export const relatedTaskKey = "io.modelcontextprotocol/related-task";
 

@@ -2,8 +2,7 @@ import type { ClientCapabilities } from "../protocol/capabilities.ts";
 import { fitFor, unfit, type InputRequest, type InputRequests, type InputResponse } from "../protocol/input.ts";
 import type { Task } from "../store/store.ts";
 import { again } from "./before.ts";
-import { answerTo } from "./methods.ts";
-import { single, type PushParts, type Pushes, type Send } from "./push.ts";
+import type { Pushes, Send } from "./push.ts";
 
 /** Puts the questions of one task to one client. */
 export interface Asker {
@@ -27,7 +26,7 @@ export interface AskerOptions {
 const mostRounds = 3;
 
 /** An asker of this client. What it answers goes to the task; what it can't give stays open for others. */
-export function createAsker(parts: PushParts, pushes: Pushes, { send, client, known }: AskerOptions): Asker {
+export function createAsker(pushes: Pushes, { send, client, known }: AskerOptions): Asker {
   const asked = new Map<string, AbortController>();
   const stuck = new AbortController();
   const refused = new Set<string>();
@@ -43,7 +42,7 @@ export function createAsker(parts: PushParts, pushes: Pushes, { send, client, kn
       const question = { owner, task: id, key, request: form, about: known ? id : null };
       const given = await pushes.ask(send, question, signal);
       if (given === null) break;
-      if (unfit(request, given) === null) return await parts.engine.answer(id, owner, single(key, given));
+      if (unfit(request, given) === null) return;
       form = again(request, given);
     }
     refused.add(key);
@@ -53,11 +52,9 @@ export function createAsker(parts: PushParts, pushes: Pushes, { send, client, kn
   function start(task: Task, key: string, request: InputRequest): void {
     const controller = new AbortController();
     asked.set(key, controller);
-    put(task, key, request, controller.signal).catch((thrown: unknown) => {
-      if (controller.signal.aborted) return;
-      answerTo(thrown, parts.onError);
-      refused.add(key);
-      check();
+    put(task, key, request, controller.signal).catch(() => {
+      // What was answered could not be kept, so it is asked again at the next look, which takes a store that works.
+      if (!controller.signal.aborted) asked.delete(key);
     });
   }
 

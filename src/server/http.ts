@@ -15,7 +15,7 @@ import {
   type McpServerFactory,
   type RequestId,
 } from "@modelcontextprotocol/server";
-import { requireWhole, TaskError, type RpcError } from "../errors.ts";
+import { asTaskError, requireWhole, TaskError, type RpcError } from "../errors.ts";
 import { capabilitiesKey, readCapabilities, tasksProtocol } from "../protocol/capabilities.ts";
 import { readText } from "./body.ts";
 import { fastAnswers, requestIdOf, type FastAnswer } from "./fast.ts";
@@ -46,9 +46,9 @@ export interface ServeOptions {
   readonly allowedOrigins?: readonly string[];
   /** The largest request, in bytes. Default 4 MiB. */
   readonly maxBodyBytes?: number;
-  /** Subscription streams that one authenticated owner may have open. Default 100. */
+  /** Subscriptions, and waits of older clients for results, that one authenticated owner may have open. Default 100. */
   readonly maxStreamsPerOwner?: number;
-  /** Subscription streams that may be open in all. Default 1 024. */
+  /** As many that may be open in all. Default 1 024. */
   readonly maxStreams?: number;
   /** Tasks that one subscription may name. Default 1 000. */
   readonly maxTaskIds?: number;
@@ -103,13 +103,13 @@ export function serve(parts: ServerParts, factory: McpServerFactory, options: Se
   requireWhole(1, { maxBodyBytes, maxStreams });
   const { pollLimit = {} } = options;
   requireWhole(1, { ...pollLimit });
-  const servers = taskServers(parts, factory);
+  const limits = streamLimits(maxStreamsPerOwner, maxStreams);
+  const servers = taskServers(parts, factory, limits);
   const sdk = createMcpHandler(servers.factory, {
     keepAliveMs,
     maxSubscriptions: maxStreams,
     maxRequestBodySize: maxBodyBytes,
   });
-  const limits = streamLimits(maxStreamsPerOwner, maxStreams);
   const plain = plainReader();
   const fast = fastAnswers(parts, pollLimit, () => parts.clock.now());
   const streams = taskStreams(parts.engine, keepAliveMs, parts.onError);
@@ -147,9 +147,15 @@ export function serve(parts: ServerParts, factory: McpServerFactory, options: Se
     const refusal = fast.refuse(parsedBody, auth);
     if (refusal !== undefined) return toResponse(refusal);
     const response = await sdk.fetch(request, { ...authInfo, parsedBody });
+    try {
+      await servers.kept(request);
+    } catch (thrown) {
+      await response.body?.cancel();
+      const error = asTaskError(thrown).toRpc();
+      return failure(error.code === -32602 ? 400 : 503, error);
+    }
     const { method, params = {} } = parsedBody as Partial<JSONRPCRequest>;
-    if (method === "initialize" && response.ok)
-      response.headers.set(sessionHeader, newSession(introducedBy(params, readCapabilities(params.capabilities))));
+    if (method === "initialize" && response.ok) response.headers.set(sessionHeader, newSession(introducedBy(params)));
     if (aboutTask !== undefined) await fast.learn(response, auth);
     const taskIds = taskIdsOf(parsedBody);
     return taskIds === undefined || !isEventStream(response)

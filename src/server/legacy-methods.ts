@@ -7,8 +7,9 @@ import { isTerminal } from "../protocol/status.ts";
 import type { Place, Task } from "../store/store.ts";
 import { createAsker } from "./asker.ts";
 import { answering, idOf, type Caller } from "./methods.ts";
+import type { StreamLimits } from "./listen.ts";
 import { progressReports, type ProgressReport } from "./progress.ts";
-import type { PushParts, Pushes, Send } from "./push.ts";
+import type { Pushes, Send } from "./push.ts";
 import { resultOf } from "./handle.ts";
 import { toolError } from "./reply.ts";
 import type { Answer } from "./swap.ts";
@@ -32,18 +33,23 @@ export const getLegacyTask = answering("tasks/get", async (engine, { owner, clie
 });
 
 /** What waiting for a result takes. */
-export interface ResultParts extends PushParts {
+export interface ResultParts {
+  readonly engine: Engine;
   readonly clock: Clock;
   readonly pushes: Pushes;
+  /** Room for whoever waits. */
+  readonly streams: StreamLimits;
 }
 
 /** Answers `tasks/result` at the task's end, and asks meanwhile what it asks (2025-11-25, "Result Retrieval"). */
 export const getResult = answering(
   "tasks/result",
   async (parts: ResultParts, { owner, client, send, signal, progress }: Waiting, params): Promise<Answer> => {
-    const asker = createAsker(parts, parts.pushes, { send, client, known: true });
+    const asker = createAsker(parts.pushes, { send, client, known: true });
     const report = progress === null ? () => {} : progressReports(parts.clock, progress);
+    let release: (() => void) | undefined;
     const see = (now: Task) => {
+      if (!isTerminal(now.status)) release ??= parts.streams.take(owner);
       asker.see(now);
       report(now);
     };
@@ -51,6 +57,7 @@ export const getResult = answering(
       return answerOf(await ended(parts.engine, idOf(params), owner, signal, see));
     } finally {
       asker.stop();
+      release?.();
     }
   },
 );

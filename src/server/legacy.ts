@@ -1,6 +1,11 @@
-import type { JSONRPCMessage, McpRequestContext, McpServer, ServerContext } from "@modelcontextprotocol/server";
+import type {
+  AuthInfo,
+  JSONRPCMessage,
+  McpRequestContext,
+  McpServer,
+  ServerContext,
+} from "@modelcontextprotocol/server";
 import { TaskError, type RpcError } from "../errors.ts";
-import { readCapabilities } from "../protocol/capabilities.ts";
 import type { TaskTool } from "../tool.ts";
 import { askAll, createAsker } from "./asker.ts";
 import type { OpenCalls } from "./calls.ts";
@@ -14,13 +19,16 @@ import {
   type Waiting,
 } from "./legacy-methods.ts";
 import { setMethod, type Params } from "./methods.ts";
+import { helloOfOlder, isOlder, refusalOfOlder, toolsOfOlder } from "./older.ts";
 import { progressTo } from "./progress.ts";
 import { leastKeptMs, type Terms } from "./reply.ts";
-import { readSession, sessionHeader, type Session } from "./session.ts";
-import type { Answer, Door, Exchanges } from "./swap.ts";
+import { introducedBy, nobody, readSession, sessionHeader, type Session } from "./session.ts";
+import type { Amend, Answer, Door, Exchanges } from "./swap.ts";
 
 /** What all servers of older protocols in a process share. */
 export interface LegacyParts extends ResultParts {
+  readonly owner: (auth: AuthInfo | undefined) => string;
+  readonly onError: (error: TaskError) => void;
   readonly calls: OpenCalls;
   readonly tools: readonly TaskTool[];
   readonly limits: (host: HostInfo | undefined) => Limits;
@@ -28,11 +36,15 @@ export interface LegacyParts extends ResultParts {
   readonly stop: AbortSignal;
   /** Stopping waits for these to be answered. */
   track<T>(answer: Promise<T>): Promise<T>;
+  /** The request that these came with is acknowledged when they are settled. */
+  keeping(request: Request, kept: Promise<void>): void;
 }
 
 /** One server of an older protocol. */
 export interface LegacySide {
   readonly door: Door;
+  /** Takes out what the client's protocol doesn't know. */
+  readonly amend: Amend;
   /** Throws for a parameter `task` that makes no sense. */
   terms(exchanges: Exchanges, tool: TaskTool, ctx: ServerContext): Terms;
   addMethods(exchanges: Exchanges): void;
@@ -40,24 +52,33 @@ export interface LegacySide {
 
 /** Speaks protocol 2025-11-25, whose core has tasks, and the ones before it, which have none. */
 export function legacySide(parts: LegacyParts, mcp: McpServer, context: McpRequestContext): LegacySide {
-  const session = context.requestInfo?.headers.get(sessionHeader) ?? null;
+  const { requestInfo } = context;
+  const session = requestInfo?.headers.get(sessionHeader) ?? null;
   const names = new Set(parts.tools.map(({ name }) => name));
 
   /** Over HTTP each request has a server of its own: who its client is, the id of the session says. */
   function introduced(): Session {
-    const client = { ...readCapabilities(mcp.server.getClientCapabilities()), tasks: false };
-    return (session === null ? null : readSession(session)) ?? { client, host: mcp.server.getClientVersion() };
+    const known = session === null ? null : readSession(session);
+    if (known !== null) return known;
+    if (requestInfo !== undefined) return nobody(requestInfo.headers.get("mcp-protocol-version"));
+    const { server } = mcp;
+    return introducedBy({
+      capabilities: server.getClientCapabilities(),
+      clientInfo: server.getClientVersion(),
+      protocolVersion: server.getNegotiatedProtocolVersion(),
+    });
   }
 
   function open(exchanges: Exchanges, ctx: ServerContext): Waiting & { leave(): void } {
     const { id, signal } = ctx.mcpReq;
+    const { taskId } = exchanges.params(id);
     const owner = parts.owner(ctx.http?.authInfo);
     const call = session === null ? null : parts.calls.enter({ session, owner }, id);
     return {
       owner,
       client: introduced().client,
       send: (message) => exchanges.send(message, id),
-      progress: progressTo(ctx),
+      progress: progressTo(ctx, typeof taskId === "string" ? taskId : null),
       signal: call === null ? signal : AbortSignal.any([signal, call.signal]),
       leave: () => call?.leave(),
     };
@@ -65,13 +86,26 @@ export function legacySide(parts: LegacyParts, mcp: McpServer, context: McpReque
 
   return {
     door(message, auth) {
-      if (parts.pushes.take(message, auth)) return "taken";
+      const kept = parts.pushes.take(message, auth);
+      if (kept !== undefined) {
+        void parts.track(kept);
+        // Over stdio nobody can be told that it failed, but the question is asked again.
+        if (requestInfo !== undefined) parts.keeping(requestInfo, kept);
+        return "taken";
+      }
       if (session !== null) parts.calls.hear({ session, owner: parts.owner(auth) }, message);
-      return refusal(message, names);
+      return introduced().older ? refusalOfOlder(message) : refusal(message, names);
+    },
+
+    amend(method, _params, result) {
+      if (method === "initialize") return isOlder(result.protocolVersion) ? helloOfOlder(result) : result;
+      return method === "tools/list" && introduced().older ? toolsOfOlder(result) : result;
     },
 
     terms(exchanges, tool, ctx) {
-      const { task: wish } = exchanges.params(ctx.mcpReq.id) as { readonly task?: { readonly ttl?: number | null } };
+      const { older, host } = introduced();
+      const { task } = exchanges.params(ctx.mcpReq.id) as { readonly task?: { readonly ttl?: number | null } };
+      const wish = older ? undefined : task;
       const keepMs = wish === undefined ? tool.keepMs : keepFor(tool, wish.ttl ?? null);
       const { owner, client, send, signal, leave } = open(exchanges, ctx);
       return {
@@ -79,11 +113,14 @@ export function legacySide(parts: LegacyParts, mcp: McpServer, context: McpReque
         client: { ...client, tasks: wish !== undefined },
         tool: keepMs === tool.keepMs ? tool : { ...tool, keepMs },
         generation: wish === undefined ? "legacy" : "augmented",
-        limits: parts.limits(introduced().host),
+        limits: parts.limits(host),
         push: {
-          ask: (requests) =>
-            askAll(parts.pushes, requests, { send, owner, signal: AbortSignal.any([signal, parts.stop]) }),
-          asker: () => createAsker(parts, parts.pushes, { send, client, known: false }),
+          async ask(requests) {
+            const release = parts.streams.take(owner);
+            const waits = { send, owner, signal: AbortSignal.any([signal, parts.stop]) };
+            return askAll(parts.pushes, requests, waits).finally(release);
+          },
+          asker: () => createAsker(parts.pushes, { send, client, known: false }),
         },
         signal,
         leave,

@@ -1,5 +1,6 @@
 import type { ServerContext } from "@modelcontextprotocol/server";
 import type { Clock } from "../clock.ts";
+import { related } from "../protocol/legacy.ts";
 import type { Task } from "../store/store.ts";
 
 /** One `notifications/progress`, less its token. */
@@ -33,13 +34,19 @@ export function progressReports(clock: Clock, send: (report: ProgressReport) => 
   };
 }
 
-/** Sends reports to whoever made a request, or null where they did not ask for it. */
-export function progressTo({ mcpReq }: ServerContext): ((report: ProgressReport) => void) | null {
+/** Sends reports to whoever made a request, or null where they did not ask for it. `about`: the task they know. */
+export function progressTo(
+  { mcpReq }: ServerContext,
+  about: string | null = null,
+): ((report: ProgressReport) => void) | null {
   const progressToken = mcpReq._meta?.progressToken;
   if (progressToken === undefined) return null;
+  const meta = about === null ? {} : { _meta: related(about) };
   // Who has left hears nothing; the call itself learns of it by its signal.
   return (report) =>
-    void mcpReq.notify({ method: "notifications/progress", params: { progressToken, ...report } }).catch(() => {});
+    void mcpReq
+      .notify({ method: "notifications/progress", params: { progressToken, ...report, ...meta } })
+      .catch(() => {});
 }
 
 function words({ statusMessage, progress }: Task): string {

@@ -1,7 +1,7 @@
 import { randomBytes } from "node:crypto";
 import type { AuthInfo, JSONRPCMessage } from "@modelcontextprotocol/server";
 import type { Engine } from "../engine/engine.ts";
-import type { TaskError } from "../errors.ts";
+import { asTaskError, codes, TaskError } from "../errors.ts";
 import type { InputRequest, InputResponse } from "../protocol/input.ts";
 import { related } from "../protocol/legacy.ts";
 import { answerTo } from "./methods.ts";
@@ -18,9 +18,15 @@ export type Send = (message: JSONRPCMessage) => Promise<void>;
 
 /** The requests that are sent to clients of older protocols, which ask for nothing by themselves. */
 export interface Pushes {
-  /** Takes a response to a request of ours, in whatever process it was made. False: it is to none. */
-  take(message: JSONRPCMessage, auth: AuthInfo | undefined): boolean;
-  /** Sends one request and waits for its response; null is an error. Rejects with the signal's reason. */
+  /**
+   * Takes a response to a request of ours, in whatever process it was made; undefined: it is to none. Resolves when the
+   * task has it, or when it is clear that no task will; rejects when the store failed, and the question is still open.
+   */
+  take(message: JSONRPCMessage, auth: AuthInfo | undefined): Promise<void> | undefined;
+  /**
+   * Sends one request and waits for its response, which the task has by then if it fits; null is an error. Rejects with
+   * the signal's reason, and when the response could not be kept.
+   */
   ask(send: Send, question: Question, signal: AbortSignal): Promise<InputResponse | null>;
 }
 
@@ -35,28 +41,50 @@ export interface Question {
   readonly about: string | null;
 }
 
+/** A request that is not answered yet. */
+interface Asked {
+  readonly owner: string;
+  readonly resolve: (given: InputResponse | null) => void;
+  readonly reject: (error: unknown) => void;
+}
+
+/** A question before a task has no other place than the call that asked it. */
+async function heard(here: Asked | undefined): Promise<void> {
+  if (here === undefined) throw new TaskError("INVALID_PARAMS", { detail: "Nobody here waits for this response." });
+}
+
 /**
  * A request's id says which question of which task it puts, so that the response may come to any process that has the
  * store. The process that asked comes first, for it can ask again.
  */
 export function createPushes({ engine, owner, onError }: PushParts): Pushes {
-  const waiting = new Map<
-    string,
-    { readonly owner: string; readonly resolve: (given: InputResponse | null) => void }
-  >();
+  const waiting = new Map<string, Asked>();
+
+  /** What doesn't count is no failure: the task is another owner's, or gone. */
+  async function keep(task: string, who: string, key: string, given: InputResponse): Promise<void> {
+    try {
+      // `fromEntries` defines its property, so that even a key named `__proto__` is an ordinary one.
+      await engine.answer(task, who, Object.fromEntries([[key, given]]));
+    } catch (thrown) {
+      if (answerTo(thrown, onError).code === codes.INTERNAL.rpc) throw asTaskError(thrown);
+    }
+  }
 
   return {
     take(message, auth) {
-      if ("method" in message) return false;
+      if ("method" in message) return undefined;
       const to = readId(message.id);
-      if (to === null) return false;
+      if (to === null) return undefined;
       const who = owner(auth);
+      const id = message.id as string;
       const given = "result" in message ? (message.result as InputResponse) : null;
-      const here = waiting.get(message.id as string);
-      if (here !== undefined && here.owner === who) here.resolve(given);
-      else if (given !== null && to.task !== null)
-        engine.answer(to.task, who, single(to.key, given)).catch((thrown: unknown) => answerTo(thrown, onError));
-      return true;
+      const here = waiting.get(id)?.owner === who ? waiting.get(id) : undefined;
+      // From here on it is answered, and nothing to take back when the task goes on.
+      if (here !== undefined) waiting.delete(id);
+      const kept =
+        to.task === null ? heard(here) : given === null ? Promise.resolve() : keep(to.task, who, to.key, given);
+      kept.then(() => here?.resolve(given), here?.reject ?? (() => {}));
+      return kept;
     },
 
     async ask(send, { owner: who, task, key, request, about }, signal) {
@@ -64,11 +92,12 @@ export function createPushes({ engine, owner, onError }: PushParts): Pushes {
       const id = newId(task, key);
       const { promise, resolve, reject } = Promise.withResolvers<InputResponse | null>();
       const left = () => {
-        // Who is gone doesn't hear it.
-        send({ jsonrpc: "2.0", method: "notifications/cancelled", params: { requestId: id } }).catch(() => {});
         reject(signal.reason as Error);
+        const params = { requestId: id, ...metaOf(about) };
+        // Who is gone doesn't hear it.
+        if (waiting.has(id)) send({ jsonrpc: "2.0", method: "notifications/cancelled", params }).catch(() => {});
       };
-      waiting.set(id, { owner: who, resolve });
+      waiting.set(id, { owner: who, resolve, reject });
       signal.addEventListener("abort", left, { once: true });
       try {
         await send({ jsonrpc: "2.0", id, method: request.method, params: paramsOf(request, id, about) });
@@ -84,7 +113,11 @@ export function createPushes({ engine, owner, onError }: PushParts): Pushes {
 /** In the form of older protocols, where a page to visit has an id of its own. */
 function paramsOf({ params = {} }: InputRequest, id: string, about: string | null): Record<string, unknown> {
   const page = params.mode === "url" ? { elicitationId: id } : {};
-  return { ...params, ...page, ...(about === null ? {} : { _meta: related(about) }) };
+  return { ...params, ...page, ...metaOf(about) };
+}
+
+function metaOf(about: string | null): { readonly _meta?: Readonly<Record<string, unknown>> } {
+  return about === null ? {} : { _meta: related(about) };
 }
 
 const mark = "mcp-tasks:";
@@ -101,9 +134,4 @@ function readId(id: unknown): { readonly task: string | null; readonly key: stri
   } catch {
     return null;
   }
-}
-
-/** `Object.fromEntries` defines its property, so that even a key named `__proto__` is an ordinary one. */
-export function single(key: string, given: InputResponse): Readonly<Record<string, InputResponse>> {
-  return Object.fromEntries([[key, given]]);
 }

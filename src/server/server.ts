@@ -24,6 +24,7 @@ import { createOpenCalls } from "./calls.ts";
 import { addCompanions, checkNames, withoutCompanions, type CompanionParts } from "./companions.ts";
 import { readHost, type HostInfo, type Limits } from "./hosts.ts";
 import { legacySide } from "./legacy.ts";
+import type { StreamLimits } from "./listen.ts";
 import { answerTo, cancelTask, getTask, setMethod, updateTask, type Caller, type Params } from "./methods.ts";
 import { progressTo } from "./progress.ts";
 import { createPushes } from "./push.ts";
@@ -54,6 +55,8 @@ export interface ServerParts extends CompanionParts {
 /** A factory whose servers know tasks, and what it takes to stop serving without losing anything. */
 export interface TaskServers {
   readonly factory: McpServerFactory;
+  /** Resolves when the answers that came with a request are kept; rejects with what kept one from it. */
+  kept(request: Request): Promise<unknown>;
   /** Answers the calls that wait for a task as if their time was up. Resolves when no call is left. */
   stop(): Promise<void>;
 }
@@ -65,8 +68,11 @@ const methods: Methods = { "tasks/get": getTask, "tasks/update": updateTask, "ta
 /** Stands in a tool's place until the real answer takes its own; as an error it needs no structured content. */
 const placeholder: CallToolResult = { content: [], isError: true };
 
-/** Adds tasks to each server that a factory makes. Throws `MISUSE` for a question before a task that no form can ask. */
-export function taskServers(parts: ServerParts, factory: McpServerFactory): TaskServers {
+/**
+ * Adds tasks to each server that a factory makes. `streams` bounds what waits without a task of its own. Throws `MISUSE`
+ * for a question before a task that no form can ask.
+ */
+export function taskServers(parts: ServerParts, factory: McpServerFactory, streams: StreamLimits): TaskServers {
   const tools = [...new Map(parts.tools.map((tool) => [tool.name, tool])).values()];
   for (const tool of tools) questionsOf(tool);
   // What only runs as a task is never called without the extension.
@@ -76,12 +82,18 @@ export function taskServers(parts: ServerParts, factory: McpServerFactory): Task
   const stopping = new AbortController();
   const stop = stopping.signal;
   const connection = newTaskId();
-  const legacyParts = { ...parts, tools, pushes: createPushes(parts), calls: createOpenCalls(), stop, track };
+  const keepings = new WeakMap<Request, Promise<void>[]>();
+  const pushes = createPushes(parts);
+  const legacyParts = { ...parts, tools, pushes, calls: createOpenCalls(), streams, stop, track, keeping };
 
   function track<T>(call: Promise<T>): Promise<T> {
     const settled = call.catch(() => {}).finally(() => calls.delete(settled));
     calls.add(settled);
     return call;
+  }
+
+  function keeping(request: Request, kept: Promise<void>): void {
+    keepings.set(request, [...(keepings.get(request) ?? []), kept]);
   }
 
   return {
@@ -90,8 +102,10 @@ export function taskServers(parts: ServerParts, factory: McpServerFactory): Task
         const mcp = await factory(context);
         if (!(mcp instanceof McpServer)) throw new TaskError("MISUSE", { detail: "The factory makes an McpServer." });
         const old = context.era === "legacy" ? legacySide(legacyParts, mcp, context) : null;
-        const amend: Amend = (method, params, result) =>
-          method === "tools/list" ? shownTo(isDeclared(params), tools, result) : result;
+        const amend: Amend = (method, params, given) => {
+          const result = method === "tools/list" ? shownTo(isDeclared(params), tools, given) : given;
+          return old === null ? result : old.amend(method, params, result);
+        };
         const exchanges = intercept(mcp, amend, old?.door);
         if (old === null) addMethods(mcp, parts, exchanges);
         else old.addMethods(exchanges);
@@ -112,6 +126,7 @@ export function taskServers(parts: ServerParts, factory: McpServerFactory): Task
         throw thrown;
       }
     },
+    kept: (request) => Promise.all(keepings.get(request) ?? []),
     async stop() {
       stopping.abort(new TaskError("SHUTTING_DOWN"));
       while (calls.size > 0) await Promise.all(calls);

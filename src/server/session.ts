@@ -1,6 +1,8 @@
 import { randomBytes } from "node:crypto";
-import type { ClientCapabilities } from "../protocol/capabilities.ts";
+import { noCapabilities, readCapabilities, type ClientCapabilities } from "../protocol/capabilities.ts";
+import { legacyProtocol } from "../protocol/legacy.ts";
 import type { HostInfo } from "./hosts.ts";
+import { isOlder } from "./older.ts";
 
 /** Where a client of 2025-11-25 names its session (core specification of 2025-11-25, "Session Management"). */
 export const sessionHeader = "mcp-session-id";
@@ -9,9 +11,11 @@ export const sessionHeader = "mcp-session-id";
 export interface Session {
   readonly client: ClientCapabilities;
   readonly host: HostInfo | undefined;
+  /** Whether they agreed on a protocol before 2025-11-25, which has no tasks. */
+  readonly older: boolean;
 }
 
-const form = /^[A-Za-z0-9_-]{22}\.(f?)(u?)(s?)(t?)(r?)\.([A-Za-z0-9_-]*)$/;
+const form = /^[A-Za-z0-9_-]{22}\.(f?)(u?)(s?)(t?)(r?)(o?)\.([A-Za-z0-9_-]{0,1100})$/;
 /** A longer name is left out: the id is a header of each request. */
 const longestHost = 200;
 
@@ -20,7 +24,7 @@ const longestHost = 200;
  * server keeps nothing, so that any replica serves it, also after a restart. Whoever makes an id up declares something
  * about themselves, as they could have done anyway; who they are is for `authenticate` to say.
  */
-export function newSession({ client, host }: Session): string {
+export function newSession({ client, host, older }: Session): string {
   const { elicitation, sampling, roots } = client;
   const can = [
     elicitation.form ? "f" : "",
@@ -28,6 +32,7 @@ export function newSession({ client, host }: Session): string {
     sampling.basic ? "s" : "",
     sampling.tools ? "t" : "",
     roots ? "r" : "",
+    older ? "o" : "",
   ].join("");
   const named = host === undefined ? "" : JSON.stringify([host.name, host.version]);
   const who = named.length > longestHost ? "" : Buffer.from(named).toString("base64url");
@@ -38,14 +43,14 @@ export function newSession({ client, host }: Session): string {
 export function readSession(id: string): Session | null {
   const found = form.exec(id);
   if (found === null) return null;
-  const [, formMode, url, basic, tools, roots, who = ""] = found;
+  const [, formMode, url, basic, tools, roots, older, who = ""] = found;
   const client = {
     tasks: false,
     elicitation: { form: formMode !== "", url: url !== "" },
     sampling: { basic: basic !== "", tools: tools !== "" },
     roots: roots !== "",
   };
-  return { client, host: readHost(who) };
+  return { client, host: readHost(who), older: older !== "" };
 }
 
 function readHost(who: string): HostInfo | undefined {
@@ -62,7 +67,24 @@ function hostOf([name, version]: readonly unknown[]): HostInfo | undefined {
 }
 
 /** The session that the params of an `initialize` open. */
-export function introducedBy(params: Readonly<Record<string, unknown>>, client: ClientCapabilities): Session {
+export function introducedBy(params: Readonly<Record<string, unknown>>): Session {
   const { name, version } = (params.clientInfo ?? {}) as Readonly<Record<string, unknown>>;
-  return { client, host: hostOf([name, version]) };
+  const older = isOlder(params.protocolVersion);
+  const { elicitation, sampling, roots } = readCapabilities(params.capabilities);
+  return {
+    client: {
+      tasks: false,
+      // Pages to visit, and tools for a model, came with tasks.
+      elicitation: { form: elicitation.form, url: elicitation.url && !older },
+      sampling: { basic: sampling.basic, tools: sampling.tools && !older },
+      roots,
+    },
+    host: hostOf([name, version]),
+    older,
+  };
+}
+
+/** A client that names no session. Without a version it is of a time before versions were named ("Protocol Version Header"). */
+export function nobody(protocol: string | null): Session {
+  return { client: noCapabilities, host: undefined, older: protocol !== legacyProtocol };
 }

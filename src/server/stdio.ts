@@ -5,6 +5,7 @@ import type { McpServerFactory } from "@modelcontextprotocol/server";
 import { serveStdio as serveSdk, StdioServerTransport } from "@modelcontextprotocol/server/stdio";
 import { requireWhole, TaskError } from "../errors.ts";
 import { boundedLines } from "./lines.ts";
+import { streamLimits } from "./listen.ts";
 import { answerTo } from "./methods.ts";
 import { taskServers, type ServerParts } from "./server.ts";
 import { taskWire } from "./wire.ts";
@@ -20,7 +21,7 @@ export interface StdioOptions {
   readonly output?: Writable;
   /** The largest message, in bytes. Default 4 MiB. */
   readonly maxMessageBytes?: number;
-  /** Subscriptions that may be open. Default 100. */
+  /** Subscriptions, or waits of an older client for results, that may be open. Default 100. */
   readonly maxStreams?: number;
   /** Tasks that one subscription may name. Default 1 000. */
   readonly maxTaskIds?: number;
@@ -43,7 +44,7 @@ export function serveStdio(parts: ServerParts, factory: McpServerFactory, option
   requireWhole(1, { maxMessageBytes });
   const guard = options.output === undefined ? guardStdout() : { output: options.output, release() {} };
   const onError = (error: unknown) => void answerTo(error, parts.onError);
-  const servers = taskServers(parts, factory);
+  const servers = taskServers(parts, factory, streamLimits(maxStreams, maxStreams));
   const { promise: closed, resolve: resolveClosed } = Promise.withResolvers<void>();
   const source = boundedLines(maxMessageBytes, () => {
     const error = new TaskError("TOO_LARGE", { detail: `It may have ${maxMessageBytes} bytes.` }).toRpc();

@@ -281,7 +281,10 @@ test("an answer may come to another server over the same tasks, and one question
   expect(await client.respond(here, accept, { url: other.url })).toBe(202);
   const resumed = await take(served);
   // What is still asked elsewhere is taken back.
-  expect(await elsewhere.next()).toMatchObject({ method: "notifications/cancelled", params: { requestId: there.id } });
+  expect(await elsewhere.next()).toMatchObject({
+    method: "notifications/cancelled",
+    params: { requestId: there.id, _meta: meta(taskId) },
+  });
   await served.finish(resumed, completed("done"));
   expect(await elsewhere.next()).toMatchObject({ result: { content: [{ text: "done" }] } });
   await other.close();
@@ -532,7 +535,7 @@ test("whoever waits for a result hears of progress, if they ask for it", async (
   await served.engine.attempts.setStatus(claim, "half way", { progress: 1, total: 2 });
   expect(await stream.next()).toMatchObject({
     method: "notifications/progress",
-    params: { progressToken: "p", message: "half way (1 of 2)" },
+    params: { progressToken: "p", message: "half way (1 of 2)", _meta: meta(taskId) },
   });
   await served.finish(claim, completed("done"));
   expect(await stream.next()).toMatchObject({ result: { content: [{ text: "done" }] } });

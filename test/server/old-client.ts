@@ -1,6 +1,6 @@
 import { events, type Json } from "./harness.ts";
 
-/** A client of protocol 2025-11-25 that sends what it is told, over HTTP. */
+/** A client of protocol 2025-11-25, or one before it, that sends what it is told, over HTTP. */
 export interface OldClient {
   readonly session: string | null;
   /** Answers of `initialize`. */
@@ -31,6 +31,7 @@ export async function oldClient(
   capabilities: object = everyInput,
   token?: string,
   name = "old",
+  protocol = "2025-11-25",
 ): Promise<OldClient> {
   let session: string | null = null;
   let lastId = 0;
@@ -43,7 +44,8 @@ export async function oldClient(
       headers: {
         accept: "application/json, text/event-stream",
         "content-type": "application/json",
-        "mcp-protocol-version": "2025-11-25",
+        // Before, nobody named it.
+        ...(protocol < "2025-06-18" ? {} : { "mcp-protocol-version": protocol }),
         ...(named === null ? {} : { "mcp-session-id": named }),
         ...(who === undefined ? {} : { authorization: `Bearer ${who}` }),
       },
@@ -66,7 +68,7 @@ export async function oldClient(
   }
 
   const clientInfo = { name, version: "1" };
-  const first = await request("initialize", { protocolVersion: "2025-11-25", capabilities, clientInfo }, {});
+  const first = await request("initialize", { protocolVersion: protocol, capabilities, clientInfo }, {});
   session = first.headers.get("mcp-session-id");
   const hello = await events(first).next();
   await post({ method: "notifications/initialized" });

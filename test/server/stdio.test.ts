@@ -4,6 +4,7 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
+import { DatabaseSync } from "node:sqlite";
 import { fileURLToPath } from "node:url";
 import { expect, test } from "vitest";
 import { tasksRequired } from "../../src/protocol/capabilities.ts";
@@ -50,6 +51,7 @@ async function start() {
 
   return {
     beside,
+    file,
     child,
     send,
     next,
@@ -244,6 +246,30 @@ test("a client of 2025-11-25 has its own tasks, and is asked while it waits for 
   const resumed = await eventually(() => served.beside.claim().catch(() => undefined));
   await served.beside.finish(resumed, completed("done"));
   expect(await served.next()).toMatchObject({ id: 3, result: { content: [{ text: "done" }], _meta: related(taskId) } });
+});
+
+test("an answer that came just before the end of the input is kept, though the store is busy meanwhile", async () => {
+  await using served = await start();
+  const write = (message: object) => served.child.stdin.write(`${JSON.stringify({ jsonrpc: "2.0", ...message })}\n`);
+  const clientInfo = { name: "old", version: "1" };
+  const hello = { protocolVersion: "2025-11-25", clientInfo, capabilities: { elicitation: {} } };
+  write({ id: 1, method: "initialize", params: hello });
+  await served.next();
+  write({ id: 2, method: "tools/call", params: { name: "required", arguments: {}, task: {} } });
+  const { taskId } = (await served.next()).result.task;
+  const waits = { inputs: [{ key: "sure", request: question("sure?") }], events: [], timers: [] };
+  await served.beside.engine.attempts.park(await served.beside.claim(), waits, false);
+  write({ id: 3, method: "tasks/result", params: { taskId } });
+  const asked = await served.next();
+  using lock = new DatabaseSync(served.file);
+  lock.exec("BEGIN IMMEDIATE");
+  write({ id: asked.id, result: { action: "accept", content: { ok: true } } });
+  served.child.stdin.end();
+  // It stops: whoever waits is told.
+  expect(await served.next()).toMatchObject({ id: 3, error: { code: -32603 } });
+  lock.exec("ROLLBACK");
+  await served.exited;
+  expect((await served.beside.claim()).journal.inputs.sure?.response).toMatchObject({ action: "accept" });
 });
 
 test("a client of 2025-11-25 sees no extension", async () => {
