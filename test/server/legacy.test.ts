@@ -421,6 +421,8 @@ test("a session outlives its server, and one of another server is not found", as
   await next.close();
   const lost = await client.post({ id: 1, method: "tools/list" }, { session: "of-another-server" });
   expect(lost.status).toBe(404);
+  const long = await client.post({ id: 1, method: "tools/list" }, { session: `${client.session}${"A".repeat(4_000)}` });
+  expect(long.status).toBe(404);
   for (const method of ["GET", "DELETE"]) {
     const headers = { accept: "text/event-stream", "mcp-session-id": client.session! };
     expect((await fetch(served.listening.url, { method, headers })).status, method).toBe(405);

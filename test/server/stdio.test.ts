@@ -248,6 +248,24 @@ test("a client of 2025-11-25 has its own tasks, and is asked while it waits for 
   expect(await served.next()).toMatchObject({ id: 3, result: { content: [{ text: "done" }], _meta: related(taskId) } });
 });
 
+test("a client of a protocol before 2025-11-25 sees no tasks", async () => {
+  await using served = await start();
+  const write = (message: object) => served.child.stdin.write(`${JSON.stringify({ jsonrpc: "2.0", ...message })}\n`);
+  const clientInfo = { name: "older", version: "1" };
+  const capabilities = { elicitation: { form: {}, url: {} } };
+  write({ id: 1, method: "initialize", params: { protocolVersion: "2025-06-18", clientInfo, capabilities } });
+  expect((await served.next()).result.capabilities).not.toHaveProperty("tasks");
+  write({ id: 2, method: "tools/list" });
+  for (const tool of (await served.next()).result.tools) expect(tool).not.toHaveProperty("execution");
+  write({ id: 3, method: "tasks/get", params: { taskId: newTaskId() } });
+  expect(await served.next()).toMatchObject({ id: 3, error: { code: -32601 } });
+  write({ id: 4, method: "tools/call", params: { name: "optional", arguments: { text: "x" }, task: {} } });
+  const claim = await eventually(() => served.beside.claim().catch(() => undefined));
+  expect(claim.client).toMatchObject({ tasks: false, elicitation: { form: true, url: false } });
+  await served.beside.finish(claim, completed("done"));
+  expect(await served.next()).toMatchObject({ id: 4, result: { content: [{ text: "done" }] } });
+});
+
 test("an answer that came just before the end of the input is kept, though the store is busy meanwhile", async () => {
   await using served = await start();
   const write = (message: object) => served.child.stdin.write(`${JSON.stringify({ jsonrpc: "2.0", ...message })}\n`);
