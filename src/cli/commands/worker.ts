@@ -1,16 +1,20 @@
 import path from "node:path";
 import { pathToFileURL } from "node:url";
 import type { Command } from "commander";
-import { createTasks } from "../../tasks.ts";
+import type { Duration } from "../../clock.ts";
+import { createTasks, type WorkOptions } from "../../tasks.ts";
 import type { TaskTool } from "../../tool.ts";
 import type { Run } from "../context.ts";
 import { CliError, exits, usage } from "../exit.ts";
-import { type CommonOptions, count, examples, withTarget } from "../options.ts";
+import { type CommonOptions, count, duration, examples, repeated, withTarget } from "../options.ts";
 import { openStore } from "../store.ts";
 
 interface WorkerOptions extends CommonOptions {
   readonly tools: string;
   readonly concurrency?: number;
+  readonly ownerConcurrency?: number;
+  readonly queue?: readonly string[];
+  readonly drain?: Duration;
 }
 
 /** `mcp-tasks worker`. */
@@ -19,10 +23,14 @@ export function addWorker(program: Command, run: Run): void {
     .command("worker")
     .description("Run the tools of a module on a server's own database, until a signal ends it")
     .requiredOption("--tools <module>", "a module that exports tools of taskTool(), by themselves or in lists")
-    .option("--concurrency <number>", "handlers that run at once (default: 10)", count);
+    .option("--concurrency <number>", "handlers that run at once (default: 10)", count)
+    .option("--owner-concurrency <number>", "tasks of one owner that run at once over all workers", count)
+    .addOption(repeated("--queue <name>", 'a queue to take tasks from; may be repeated (default: "default")'))
+    .option("--drain <time>", "how long handlers may go on after the signal (default: 5s)", duration);
   examples(withTarget(command, { db: true }), [
     "mcp-tasks worker --tools ./tools.ts --db tasks.db",
     "mcp-tasks worker --tools ./dist/tools.js --concurrency 4 --db postgres://db.internal/app",
+    "mcp-tasks worker --tools ./dist/tools.js --queue gpu --drain 25s --db postgres://db.internal/app",
   ]);
   command.action((options: WorkerOptions) =>
     run(options, async (context) => {
@@ -39,13 +47,23 @@ export function addWorker(program: Command, run: Run): void {
       const stop = Promise.withResolvers<void>();
       process.once("SIGTERM", () => stop.resolve());
       interrupts.take(() => stop.resolve());
-      await tasks.work(options.concurrency === undefined ? {} : { concurrency: options.concurrency });
+      await tasks.work(workOptions(options));
       out.say(`Working on ${tools.map(({ name }) => name).join(", ")}. Ctrl-C or SIGTERM ends it.`);
       await stop.promise;
       out.say("Ending: running handlers may finish or are handed back.");
       return exits.done;
     }),
   );
+}
+
+/** What was said of how to work; the rest is the library's to choose. */
+function workOptions({ concurrency, ownerConcurrency, queue, drain }: WorkerOptions): WorkOptions {
+  return {
+    ...(concurrency === undefined ? {} : { concurrency }),
+    ...(ownerConcurrency === undefined ? {} : { ownerConcurrency }),
+    ...(queue === undefined ? {} : { queues: queue }),
+    ...(drain === undefined ? {} : { drain }),
+  };
 }
 
 /** The tools that a module exports. */
