@@ -15,6 +15,7 @@ const benchmarks: Readonly<Record<string, () => Promise<Benchmark>>> = {
   engine: async () => (await import("./engine.ts")).engine,
   engines: async () => (await import("./engines.ts")).engines,
   listen: async () => (await import("./listen.ts")).listen,
+  notify: async () => (await import("./notify.ts")).notify,
   poll: async () => (await import("./poll.ts")).poll,
   queue: async () => (await import("./queue.ts")).queue,
   resume: async () => (await import("./resume.ts")).resume,
