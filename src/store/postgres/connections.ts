@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import pg, { type Client, type ClientConfig, type Pool, type PoolConfig } from "pg";
 import { TaskError } from "../../errors.ts";
-import { isConflict, isLost, isUnsure, storeError } from "./failures.ts";
+import { isConflict, isLost, isMisplaced, isUnsure, storeError } from "./failures.ts";
 
 /** The way to the database. */
 export interface Connections {
@@ -23,7 +23,7 @@ export interface ConnectionsOptions {
   readonly connections: number;
   /** How long a connection or an answer may take, in milliseconds. A pool that is given may have shorter limits. */
   readonly timeoutMs: number;
-  /** Whether statements have names, so that the server plans each one once for a connection. */
+  /** Whether statements have names, so that the server plans each one once for a connection; until one gets misplaced. */
   readonly prepare: boolean;
   /** What else `pg` is to know. */
   readonly pg: PoolConfig;
@@ -44,6 +44,7 @@ export function createConnections(urlOrPool: string | Pool, options: Connections
   const gate = createGate(config.max ?? 10);
   const names = new Map<string, string>();
   const { timeoutMs } = options;
+  let { prepare } = options;
 
   function nameOf(text: string): string {
     const name = names.get(text) ?? `mcp-tasks ${createHash("sha256").update(text).digest("hex").slice(0, 32)}`;
@@ -58,7 +59,7 @@ export function createConnections(urlOrPool: string | Pool, options: Connections
     // A connection that breaks fails its statement, too: nobody else needs to hear of it.
     client.on("error", quiet);
     try {
-      const named = options.prepare ? { name: nameOf(text) } : {};
+      const named = prepare ? { name: nameOf(text) } : {};
       sent();
       const statement = { ...named, text, values: [...values], types, query_timeout: timeoutMs };
       const { rows } = await client.query(statement);
@@ -82,6 +83,10 @@ export function createConnections(urlOrPool: string | Pool, options: Connections
         const action = () => once<R>(text, values, () => (sentAt = performance.now()));
         return await gate(action, (thrown) => isLost(thrown) && !cut());
       } catch (thrown) {
+        if (isMisplaced(thrown) && attempt < tries) {
+          prepare = false;
+          continue;
+        }
         const lost = sentAt !== null && isUnsure(thrown);
         const again = lost && !unsure && effect !== "acts" && cut();
         unsure ||= lost;

@@ -19,6 +19,14 @@ export function isConflict(thrown: unknown): boolean {
   return conflicts.includes(stateOf(thrown) ?? "");
 }
 
+/**
+ * Whether a prepared statement was not, or already, where it was looked for, and has not run: a pooler that doesn't know
+ * them gave us another one's connection.
+ */
+export function isMisplaced(thrown: unknown): boolean {
+  return ["26000", "42P05"].includes(stateOf(thrown) ?? "");
+}
+
 /** Whether the server was not there to answer: whoever waits for a connection waits in vain. */
 export function isLost(thrown: unknown): boolean {
   if (thrown instanceof TaskError || thrown instanceof TypeError || thrown instanceof SyntaxError) return false;

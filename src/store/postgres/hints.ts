@@ -77,6 +77,9 @@ export function createHints({ channel, open, notify, pollMs, recheckMs }: HintsO
     sending = null;
   }
 
+  /** Says nothing of a task: whoever listens hears that it can be heard. */
+  const call = () => void notify(JSON.stringify([origin, ""])).catch(() => {});
+
   function hear(payload: string): void {
     const [from, ...ids] = parse(payload);
     if (from !== origin) tell(ids.length === 0 ? [null] : ids);
@@ -88,7 +91,7 @@ export function createHints({ channel, open, notify, pollMs, recheckMs }: HintsO
       if (closed) throw new TaskError("STORE_CLOSED");
       listeners.add(own);
       clearTimeout(linger);
-      stopListening ??= listen({ channel, open, pollMs, recheckMs, hear, tell });
+      stopListening ??= listen({ channel, open, pollMs, recheckMs, call, hear, tell });
       return () => {
         if (!listeners.delete(own) || listeners.size > 0) return;
         clearTimeout(linger);
@@ -124,12 +127,16 @@ function parse(payload: string): string[] {
 }
 
 interface Listening extends Pick<HintsOptions, "channel" | "open" | "pollMs" | "recheckMs"> {
+  readonly call: () => void;
   readonly hear: (payload: string) => void;
   readonly tell: (ids: readonly null[]) => void;
 }
 
-/** Keeps a connection listening until the returned function is called. */
-function listen({ channel, open, pollMs, recheckMs, hear, tell }: Listening): () => void {
+/**
+ * Keeps a connection listening until the returned function is called. That LISTEN succeeds proves nothing: a pooler that
+ * shares sessions takes it, and what comes is lost. It counts from the first word that is heard, if only our own call.
+ */
+function listen({ channel, open, pollMs, recheckMs, call, hear, tell }: Listening): () => void {
   let client: Client | null = null;
   let listening = false;
   let failures = 0;
@@ -155,7 +162,14 @@ function listen({ channel, open, pollMs, recheckMs, hear, tell }: Listening): ()
     client = next;
     next.on("error", () => drop(next));
     next.on("end", () => drop(next));
-    next.on("notification", ({ payload }) => hear(payload ?? ""));
+    next.on("notification", ({ payload }) => {
+      if (client === next && !listening) {
+        listening = true;
+        failures = 0;
+        plan();
+      }
+      hear(payload ?? "");
+    });
     try {
       await next.connect();
       if (client !== next) return;
@@ -163,11 +177,9 @@ function listen({ channel, open, pollMs, recheckMs, hear, tell }: Listening): ()
       (next as Client & { unref(): void }).unref();
       await next.query(`LISTEN ${pg.escapeIdentifier(channel)}`);
       if (client !== next) return;
-      listening = true;
-      failures = 0;
-      plan();
       // What changed before this listened was told to nobody here.
       tell([null]);
+      call();
     } catch {
       drop(next);
     }

@@ -44,13 +44,13 @@ export interface PostgresOptions {
   readonly connections?: number;
   /** How long a connection or an answer may take before a verb fails. Default 10 000. */
   readonly timeoutMs?: number;
-  /** Whether statements are prepared, once for each connection. Default true; false behind a pooler that can't have that. */
+  /** Whether statements are prepared, once for each connection. Default true, until a pooler turns out not to have them. */
   readonly prepare?: boolean;
   /** Whether to make and to update the schema. Default true; else the role needs no right to change it. */
   readonly migrate?: boolean;
   /**
    * Where changes of other processes are heard of: a direct connection, by default one more to the same place. Behind a
-   * pooler that shares sessions give another URL, or false for polling alone.
+   * pooler that shares sessions give another URL: nothing can be heard there, and polling is what remains.
    */
   readonly listen?: boolean | string;
   /** How often to look for changes while none can be heard. Default 500. */
