@@ -2,13 +2,16 @@ import { fileURLToPath } from "node:url";
 import { McpServer } from "@modelcontextprotocol/server";
 import { createTasks, type TaskError } from "mcp-tasks";
 import { postgres } from "mcp-tasks/postgres";
-import { onTestFinished } from "vitest";
+import { onTestFinished, vi } from "vitest";
 import { start, type Running } from "../cli/program.ts";
 import { wire, type Wire } from "../wire/client.ts";
 import { freshDatabase, query } from "./database.ts";
 import { believe, toolsOf } from "./witness-tools.ts";
 
 const tools = fileURLToPath(new URL("./witness-tools.ts", import.meta.url));
+
+// Several programs start in each test, from their sources: on a busy machine that takes its time.
+vi.setConfig({ testTimeout: 120_000 });
 
 /** A run of a handler, as it said itself. Instants are milliseconds by the database's clock. */
 export interface WitnessedRun {
@@ -80,7 +83,7 @@ export async function startCluster(): Promise<Cluster> {
         await store[Symbol.asyncDispose]();
         if (errors.length > 0) throw errors[0];
       });
-      return (token) => wire(url, { patience: 20_000, ...(token === undefined ? {} : { token }) });
+      return (token) => wire(url, { patience: 60_000, ...(token === undefined ? {} : { token }) });
     },
     async worker(flags = [], version = "") {
       const env = { WITNESS_URL: database.url, TOOL_VERSION: version };

@@ -30,7 +30,9 @@ test("a worker from the command line runs what front ends that run nothing have 
   await Promise.all([one.drain(), other.drain()]);
   for (const { done } of [one, other]) {
     const { code, stdout, stderr } = await done;
-    expect({ code, stdout, lines: stderr.trimEnd().split("\n").length }).toEqual({ code: 0, stdout: "", lines: 2 });
+    expect({ code, stdout }).toEqual({ code: 0, stdout: "" });
+    // A slow machine takes long enough over the question for a word about it.
+    expect(stderr).toMatch(/^Working on .+\n(.+ UNSTEPPED_WORK: .+\n)?Ending: .+\n$/);
   }
 });
 
