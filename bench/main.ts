@@ -19,6 +19,7 @@ const benchmarks: Readonly<Record<string, () => Promise<Benchmark>>> = {
   poll: async () => (await import("./poll.ts")).poll,
   queue: async () => (await import("./queue.ts")).queue,
   resume: async () => (await import("./resume.ts")).resume,
+  size: async () => (await import("./size.ts")).size,
   start: async () => (await import("./start.ts")).start,
   telemetry: async () => (await import("./telemetry.ts")).telemetry,
   waiting: async () => (await import("./waiting.ts")).waiting,

@@ -11,7 +11,7 @@ import { believe, toolsOf } from "./witness-tools.ts";
 const tools = fileURLToPath(new URL("./witness-tools.ts", import.meta.url));
 
 // Several programs start in each test, from their sources: on a busy machine that takes its time.
-vi.setConfig({ testTimeout: 120_000 });
+vi.setConfig({ testTimeout: 240_000 });
 
 /** A run of a handler, as it said itself. Instants are milliseconds by the database's clock. */
 export interface WitnessedRun {
