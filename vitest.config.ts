@@ -45,6 +45,9 @@ export default defineConfig({
           name: "postgres",
           include: [`${postgres}/**/*.test.ts`],
           globalSetup: `${postgres}/setup.ts`,
+          // They start programs and servers, which takes a busy machine its time.
+          testTimeout: 120_000,
+          hookTimeout: 120_000,
         },
       },
       {
