@@ -34,7 +34,14 @@ afterAll(async () => {
 /** A file for a tool to journal into, and its lines. */
 function journalFile() {
   const file = path.join(folder, `${files++}`);
-  return { file, lines: () => (existsSync(file) ? readFileSync(file, "utf8").trimEnd().split("\n") : []) };
+  // A file that was only just opened is empty.
+  const lines = () =>
+    existsSync(file)
+      ? readFileSync(file, "utf8")
+          .split("\n")
+          .filter((line) => line !== "")
+      : [];
+  return { file, lines };
 }
 
 const accept = (value: string) => ({ action: "accept", content: { value } });

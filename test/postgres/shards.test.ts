@@ -8,7 +8,11 @@ import { wire } from "../wire/client.ts";
 import { freshDatabase, query } from "./database.ts";
 import { believe } from "./witness-tools.ts";
 
-const greet = taskTool({ name: "greet", run: (_args, { owner }) => ({ content: [{ type: "text", text: owner }] }) });
+const greet = taskTool({
+  name: "greet",
+  task: { support: "required" },
+  run: (_args, { owner }) => ({ content: [{ type: "text", text: owner }] }),
+});
 
 /** The same database for an owner, whichever front end they come to. */
 const shardOf = (owner: string, shards: number) => (owner.codePointAt(0) ?? 0) % shards;

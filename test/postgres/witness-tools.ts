@@ -12,6 +12,8 @@ import { z } from "zod";
 
 /** Connects when a handler runs: a front end never does. */
 const pool = new Pool({ connectionString: process.env.WITNESS_URL, max: 10, allowExitOnIdle: true });
+/** However fast they are: a task, and not its result in the answer to the call. */
+const support = "required";
 const done = { content: [{ type: "text" as const, text: "done" }] };
 
 /** Takes a while; longer than any two processes need to get in each other's way. */
@@ -37,7 +39,11 @@ async function witnessed(
 }
 
 const brief = (name: string, task: Parameters<typeof taskTool>[0]["task"] = {}) =>
-  taskTool({ name, task, run: (_args, context) => witnessed(name, "", context, () => pause(briefMs)) });
+  taskTool({
+    name,
+    task: { ...task, support },
+    run: (_args, context) => witnessed(name, "", context, () => pause(briefMs)),
+  });
 
 /** Waits until the test opens its gate. */
 async function throughGate(gate: string, signal?: AbortSignal): Promise<void> {
@@ -51,7 +57,7 @@ const gated = (version: string) =>
     version,
     inputSchema: z.object({ gate: z.string() }),
     // One strike and it is out: whatever hands it back must not count.
-    task: { attempts: 1 },
+    task: { attempts: 1, support },
     run: ({ gate }, context) => witnessed("gated", version, context, () => throughGate(gate, context.signal)),
   });
 
@@ -61,12 +67,13 @@ const heedless = (version: string) =>
     version,
     description: "Ignores its signal",
     inputSchema: z.object({ gate: z.string() }),
-    task: { attempts: 1 },
+    task: { attempts: 1, support },
     run: ({ gate }, context) => witnessed("heedless", version, context, () => throughGate(gate)),
   });
 
 const asks = taskTool({
   name: "asks",
+  task: { support },
   async run(_args, task) {
     const { size } = await task.elicit("size", { message: "How large?", schema: z.object({ size: z.int() }) });
     return witnessed(`asks ${size}`, "", task, async () => {});
