@@ -40,9 +40,9 @@ const int8 = 20;
 const types = new pg.TypeOverrides();
 types.setTypeParser(int8, Number);
 
-/** Indices and tables that don't fit each other, by the server's own checker. */
-const damage = `
-  SELECT relname AS name, bt_index_check(indexrelid, true, true)::text AS found
+/** Indices and tables that don't fit each other, by the server's own checker: from 17 on also what is there twice. */
+const damage = (major: number) => `
+  SELECT relname AS name, bt_index_check(indexrelid, true${major < 17 ? "" : ", true"})::text AS found
   FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid
   WHERE relnamespace = 'mcp_tasks'::regnamespace AND relkind = 'i'`;
 
@@ -89,7 +89,9 @@ export async function postgresDatabases(given: string | null): Promise<Databases
       query: (text) => ask(name, text),
       async checkIntegrity() {
         await ask(name, "CREATE EXTENSION amcheck");
-        return await ask(name, damage).then(
+        const [version] = await ask<{ server_version_num: string }>(name, "SHOW server_version_num");
+        const major = Math.floor(Number(version?.server_version_num) / 10_000);
+        return await ask(name, damage(major)).then(
           () => "ok",
           (thrown: unknown) => (thrown as Error).message,
         );
