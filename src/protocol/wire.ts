@@ -87,19 +87,29 @@ export interface Stamp {
 }
 
 /**
- * {@link detailedTask} as JSON text, stamped. What the store keeps as text goes in as it is: a large result is not
- * parsed and written anew for each who reads it.
+ * {@link detailedTask} as JSON text, stamped, with its fields in the order in which the SDK would write them: a task that
+ * is over is answered with the same bytes whoever answers. What the store keeps as text goes in as it is: a large result
+ * is not parsed and written anew for each who reads it.
  */
 export function detailedText(task: TaskFacts, pollIntervalMs: number, stamp: Stamp): string {
-  const { status, progress, inputRequests } = task;
-  const _meta = { ...(progress === null ? {} : { [progressKey]: progress }), ...stamp._meta };
-  const fields = JSON.stringify({
-    ...wireTask(task, pollIntervalMs),
-    ...stamp,
-    ...(Object.keys(_meta).length === 0 ? {} : { _meta }),
-    ...(status === "input_required" ? { inputRequests } : {}),
-  });
-  const begun = fields.slice(0, -1);
-  if (status === "completed") return `${begun},"result":${task.result ?? "{}"}}`;
-  return status === "failed" ? `${begun},"error":${task.error ?? "{}"}}` : fields;
+  const { progress } = task;
+  const about = progress === null ? {} : { _meta: { [progressKey]: progress, ...stamp._meta } };
+  const head = JSON.stringify({ ...wireTask(task, pollIntervalMs), ...about });
+  const { resultType, _meta } = stamp;
+  const tail = JSON.stringify({ resultType, ...(progress !== null || _meta === undefined ? {} : { _meta }) });
+  return `${head.slice(0, -1)}${payloadText(task)},${tail.slice(1)}`;
+}
+
+function payloadText({ status, inputRequests, result, error }: TaskFacts): string {
+  switch (status) {
+    case "working":
+    case "cancelled":
+      return "";
+    case "input_required":
+      return `,"inputRequests":${JSON.stringify(inputRequests)}`;
+    case "completed":
+      return `,"result":${result ?? "{}"}`;
+    case "failed":
+      return `,"error":${error ?? "{}"}`;
+  }
 }

@@ -2,11 +2,12 @@ import { execFileSync } from "node:child_process";
 import { chmodSync, chownSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
-import { Client } from "pg";
+import { Client, Pool } from "pg";
 import { afterAll, expect, test } from "vitest";
 import { create, owner } from "../../src/store/contract/kit.ts";
 import { postgres } from "../../src/store/postgres/index.ts";
 import { dropSchemas, freshSchema, openStore, query, url } from "./database.ts";
+import { startProxy } from "./proxy.ts";
 import { startServer } from "./server.ts";
 
 afterAll(dropSchemas);
@@ -30,6 +31,25 @@ test("a store has no more connections than it was given, and one that listens", 
   expect(await connected()).toHaveLength(3);
   stop();
   await holder.end();
+});
+
+test.each([
+  ["its own", (url: string) => url],
+  ["a given", (url: string) => new Pool({ connectionString: url })],
+])("a connection that ends while it is handed over by %s pool takes nobody along", async (_, from) => {
+  await using proxy = await startProxy(url);
+  const where = from(proxy.url);
+  {
+    await using store = postgres(where, { schema: freshSchema(), listen: false });
+    const { id } = await create(store);
+    for (let n = 0; n < 3; n++) {
+      proxy.endAtBirth();
+      // As many at once as make the pool connect anew.
+      const read = await Promise.allSettled(Array.from({ length: n + 2 }, () => store.get(id, owner)));
+      expect(read.some(({ status }) => status === "fulfilled")).toBe(true);
+    }
+  }
+  if (typeof where !== "string") await where.end();
 });
 
 /** A key and a certificate for 127.0.0.1 that the server may read. */

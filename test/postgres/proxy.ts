@@ -13,6 +13,8 @@ export interface Proxy extends AsyncDisposable {
   loseSome(share: number): void;
   /** Whether nothing goes through, in either direction, while connections stay open and new ones are taken. */
   freeze(frozen: boolean): void;
+  /** The next connection is ended by the server in the very packet that says that it is ready. */
+  endAtBirth(): void;
   /** Takes connections again. */
   comeBack(): Promise<void>;
 }
@@ -20,11 +22,17 @@ export interface Proxy extends AsyncDisposable {
 /** "Ready for query", outside of a transaction: what the server says when a statement is committed. */
 const ready = Buffer.from([0x5a, 0, 0, 0, 5, 0x49]);
 
+/** What the server says when an administrator ends a connection. */
+const fields = ["SFATAL", "VFATAL", "C57P01", "Mterminating connection due to administrator command", ""];
+const text = Buffer.from(fields.join("\0") + "\0");
+const fatal = Buffer.concat([Buffer.from([0x45, 0, 0, 0, text.length + 4]), text]);
+
 export async function startProxy(target: string): Promise<Proxy> {
   const to = new URL(target);
   const sockets = new Set<Socket>();
   let frozen = false;
   let share = 0;
+  let stillborn = false;
   let trap: { readonly text: string; readonly gone: boolean; readonly sprung: () => void } | null = null;
 
   const server = createServer((client) => {
@@ -50,7 +58,10 @@ export async function startProxy(target: string): Promise<Proxy> {
       if (Math.random() < share) sprung ??= () => {};
       upstream.write(data);
     });
+    const dies = stillborn;
+    stillborn = false;
     upstream.on("data", (data) => {
+      if (dies && data.subarray(-ready.length).equals(ready)) return void client.end(Buffer.concat([data, fatal]));
       if (sprung === null) return void client.write(data);
       said = Buffer.concat([said, data]);
       if (!said.subarray(-ready.length).equals(ready)) return;
@@ -78,6 +89,9 @@ export async function startProxy(target: string): Promise<Proxy> {
         if (frozen) socket.pause();
         else socket.resume();
       }
+    },
+    endAtBirth() {
+      stillborn = true;
     },
     async comeBack() {
       await once(server.listen(port, "127.0.0.1"), "listening");

@@ -41,6 +41,7 @@ const types: NonNullable<ClientConfig["types"]> = {
 /** Connects lazily. A pool that was given is left open. */
 export function createConnections(urlOrPool: string | Pool, options: ConnectionsOptions): Connections {
   const { pool, config, own } = typeof urlOrPool === "string" ? ownPool(urlOrPool, options) : givenPool(urlOrPool);
+  pool.on("connect", neverFatal);
   const gate = createGate(config.max ?? 10);
   const names = new Map<string, string>();
   const { timeoutMs } = options;
@@ -101,9 +102,18 @@ export function createConnections(urlOrPool: string | Pool, options: Connections
     run,
     open: (name) => new pg.Client({ ...config, application_name: name }),
     async close() {
+      pool.off("connect", neverFatal);
       if (own) await pool.end();
     },
   };
+}
+
+/**
+ * The pool lets go of a new connection before whoever waits for it can listen, and an error that nobody hears ends the
+ * process: one that ends in the packet that says it is ready, for instance.
+ */
+function neverFatal(client: Client): void {
+  client.on("error", () => {});
 }
 
 function ownPool(url: string, { connections, timeoutMs, pg: more }: ConnectionsOptions) {
