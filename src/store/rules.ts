@@ -1,7 +1,17 @@
 import { TaskError } from "../errors.ts";
-import type { Outcome } from "./store.ts";
+import type { NewTask, Outcome, Task } from "./store.ts";
 
 /** What every store does alike, so that a task doesn't behave differently on another one. */
+
+/** A task as it begins. */
+export function newTask({ id, owner, tool, version, timeoutMs, keepMs }: NewTask, now: number): Task {
+  return {
+    ...{ id, owner, tool, version, status: "working", statusMessage: null, progress: null },
+    ...{ createdAt: now, updatedAt: now, turnedAt: now },
+    ttlMs: ttl({ createdAt: now, finishedAt: null, timeoutMs, keepMs }),
+    ...{ rev: 1, epoch: 0, cancelRequested: false, activation: "queued", inputRequests: {}, result: null, error: null },
+  };
+}
 
 /** The longest status message, in UTF-16 units. */
 export const longestMessage = 1_000;
@@ -44,3 +54,6 @@ export function failure(code: "TIMED_OUT" | "INTERRUPTED" | "ATTEMPTS_EXHAUSTED"
   const error = new TaskError(code, detail).toRpc();
   return { status: "failed", error: JSON.stringify(error), statusMessage: error.message };
 }
+
+/** The one that claims look for each time: to make an error takes longer than to find that there is none. */
+export const timedOut = failure("TIMED_OUT");

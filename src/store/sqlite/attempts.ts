@@ -2,7 +2,7 @@ import { cleanMessage, failure, instant } from "../rules.ts";
 import type { Attempt, Journal, Outcome, Progress, Renewal, StepRecord, Waits } from "../store.ts";
 import { encodeName, readJournal, type TaskRow } from "./rows.ts";
 import type { Statements } from "./statements.ts";
-import { end, endOrUnwind, enqueue, requeue, reveal, save, touch } from "./transitions.ts";
+import { countAttempt, end, endOrUnwind, enqueue, requeue, reveal, touch } from "./transitions.ts";
 import type { Transaction } from "./writes.ts";
 
 /** The verbs of an attempt. Each one passes the fence first, and changes nothing if the lease is lost. */
@@ -48,7 +48,7 @@ export function recordStep(tx: Transaction, attempt: Attempt, name: string, reco
       tx.sql.endStep.run({ task, key, state: "failed", value: record.error });
       return true;
   }
-  if (row.strikes > 0) save(tx, Object.assign(row, { strikes: 0 }));
+  if (row.strikes > 0) countAttempt(tx, Object.assign(row, { strikes: 0 }));
   return true;
 }
 

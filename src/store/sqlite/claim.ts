@@ -1,19 +1,27 @@
-import { failure, instant } from "../rules.ts";
+import { failure, instant, timedOut } from "../rules.ts";
 import type { CallerFacts, Claim, ClaimRequest } from "../store.ts";
-import { encodeName, readJournal, toTask, type TaskRow } from "./rows.ts";
-import { end, endAll, endOrUnwind, enqueue, requeue, save } from "./transitions.ts";
+import { encodeName, readEvents, readJournal, toTask, type TaskRow } from "./rows.ts";
+import { countAttempt, end, endAll, endOrUnwind, enqueue, requeue } from "./transitions.ts";
 import type { Statements } from "./statements.ts";
 import type { Transaction } from "./writes.ts";
 
 /** A verb moves so many timers and lost leases at most: what is over waits for the next one. */
 export const batch = 500;
 
+/** A task with the call that started it. */
+interface WorkRow extends TaskRow {
+  readonly client: string;
+  readonly auth: string;
+  readonly answers: string;
+  readonly args: string;
+}
+
 /** Tells which of the processes that hold leases are certainly gone. */
 export type FindDead = (holders: readonly string[]) => readonly string[];
 
 /** First what is over ends and what is due is made ready, then the ready ones are picked from. */
 export function claim(tx: Transaction, request: ClaimRequest, holder: string, findDead: FindDead): Claim[] {
-  endAll(tx, tx.sql.timedOut.all({ now: tx.now, most: batch }), failure("TIMED_OUT"));
+  endAll(tx, tx.sql.timedOut.all({ now: tx.now, most: batch }), timedOut);
   recoverLost(tx, findDead);
   promoteDue(tx);
   const kinds = {
@@ -37,7 +45,7 @@ export function claim(tx: Transaction, request: ClaimRequest, holder: string, fi
       tx.sql.dropLane.run({ id: lane.id });
       continue;
     }
-    const row = tx.sql.findSeq.get({ seq: lane.head }) as unknown as TaskRow;
+    const row = tx.sql.findWork.get({ seq: lane.head }) as unknown as WorkRow;
     if (isOver(tx, row)) continue;
     tx.sql.served.run({ owner: lane.owner });
     claims.push(lease(tx, row, holder, request.leaseMs));
@@ -47,32 +55,32 @@ export function claim(tx: Transaction, request: ClaimRequest, holder: string, fi
 
 /** Ends a task whose time or attempts are used up, so that nobody runs it for nothing. */
 function isOver(tx: Transaction, row: TaskRow): boolean {
-  if (row.deadline !== null && row.deadline <= tx.now) end(tx, row, failure("TIMED_OUT"), "store");
+  if (row.deadline !== null && row.deadline <= tx.now) end(tx, row, timedOut, "store");
   else if (row.strikes >= row.attempts) end(tx, row, failure("ATTEMPTS_EXHAUSTED", row.strikes), "store");
   return row.finishedAt !== null;
 }
 
-function lease(tx: Transaction, row: TaskRow, holder: string, leaseMs: number): Claim {
+function lease(tx: Transaction, row: WorkRow, holder: string, leaseMs: number): Claim {
   const task = row.seq;
   row.epoch += 1;
   row.strikes += 1;
-  save(tx, row);
+  countAttempt(tx, row);
   tx.sql.lease.run({ task, holder, until: instant(tx.now, leaseMs) });
+  const first = row.epoch === 1;
   // What an earlier attempt waited for must not cut short the pause before a later one.
-  tx.sql.forgetAwaited.run({ task });
-  const call = tx.sql.findCall.get({ task }) as { client: string; auth: string; answers: string; args: string };
+  if (!first) tx.sql.forgetAwaited.run({ task });
   return {
     taskId: row.id,
     epoch: row.epoch,
     task: toTask({ ...row, activation: "leased" }),
-    args: call.args,
-    answers: call.answers,
-    client: JSON.parse(call.client) as CallerFacts,
-    auth: call.auth,
+    args: row.args,
+    answers: row.answers,
+    client: JSON.parse(row.client) as CallerFacts,
+    auth: row.auth,
     attempt: row.strikes,
     deadline: row.deadline,
     now: tx.now,
-    journal: readJournal(tx.sql, task),
+    journal: first ? { steps: {}, inputs: {}, events: readEvents(tx.sql, task) } : readJournal(tx.sql, task),
   };
 }
 

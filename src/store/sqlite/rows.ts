@@ -99,15 +99,20 @@ export function toTask(row: Shown): Task {
 export function readJournal(sql: Statements, task: number): Journal {
   const steps = sql.steps.all({ task }) as unknown as StepRow[];
   const inputs = sql.inputs.all({ task }) as unknown as { key: string; request: string; response: string | null }[];
-  const events = sql.events.all({ task }) as unknown as { key: string; value: string }[];
   return {
     steps: byKey(steps, (row) => [row.key, toStep(row)]),
     inputs: byKey(inputs, ({ key, request, response }): [string, InputRecord] => {
       const answer = response === null ? null : (JSON.parse(response) as InputResponse);
       return [key, { request: JSON.parse(request) as InputRequest, response: answer }];
     }),
-    events: byKey(events, ({ key, value }) => [key, value]),
+    events: readEvents(sql, task),
   };
+}
+
+/** What is recorded of a task before its first attempt: events may have come, and nothing else. */
+export function readEvents(sql: Statements, task: number): Journal["events"] {
+  const events = sql.events.all({ task }) as unknown as { key: string; value: string }[];
+  return byKey(events, ({ key, value }) => [key, value]);
 }
 
 interface StepRow {

@@ -40,13 +40,18 @@ const texts = {
   setReusable: `
     INSERT INTO reuse (owner, key, call, task) VALUES (:owner, :key, :call, :task)
     ON CONFLICT DO UPDATE SET call = excluded.call, task = excluded.task`,
-  findCall: "SELECT client, auth, answers, args FROM call WHERE task = :task",
+  // A task with the call that started it: what a worker needs to run it.
+  findWork: `
+    SELECT seen.*, call.client, call.auth, call.answers, call.args FROM seen JOIN call ON call.task = seen.seq
+    WHERE seen.seq = :seq`,
   save: `
     UPDATE task SET status = :status, status_message = :statusMessage, progress = :progress,
       updated_at = :updatedAt, turned_at = :turnedAt, deadline = :deadline, finished_at = :finishedAt,
       purge_at = :purgeAt, rev = :rev, epoch = :epoch, strikes = :strikes, cancel_requested = :cancelRequested,
       cancel_by = :cancelBy, changed = :changed, error = :error, result = :result
     WHERE seq = :seq`,
+  // Changes no indexed column, and so no index.
+  countAttempt: "UPDATE task SET epoch = :epoch, strikes = :strikes WHERE seq = :seq",
   // One statement with every filter: an absent one is null. Walks the tasks from the newest and stops at the limit.
   list: `
     SELECT * FROM seen
@@ -94,7 +99,10 @@ const texts = {
       1)
     FROM task WHERE seq = :task
     ON CONFLICT DO NOTHING`,
-  served: "UPDATE lane SET turn = (SELECT max(turn) + 1 FROM lane) WHERE owner = :owner",
+  // Who is last in the line stays there.
+  served: `
+    UPDATE lane SET turn = (SELECT max(turn) + 1 FROM lane)
+    WHERE owner = :owner AND turn < (SELECT max(turn) FROM lane)`,
   dropLane: "DELETE FROM lane WHERE id = :id",
 
   // The next lane. For each kind of task that the worker takes, the inner search finds the one whose turn it is, past
@@ -181,6 +189,10 @@ const texts = {
   bury: "INSERT OR REPLACE INTO tombstone (id, owner, until) VALUES (:id, :owner, :until)",
   forgetTombstones: `
     DELETE FROM tombstone WHERE id IN (SELECT id FROM tombstone WHERE until <= :now ORDER BY until LIMIT :most)`,
+
+  beginVerb: "SAVEPOINT verb",
+  undoVerb: "ROLLBACK TO verb",
+  endVerb: "RELEASE verb",
 
   lastChange: "SELECT last FROM change",
   setLastChange: "UPDATE change SET last = :last",

@@ -1,6 +1,6 @@
 import { TaskError } from "../../errors.ts";
 import type { InputResponse } from "../../protocol/input.ts";
-import { cleanMessage, instant } from "../rules.ts";
+import { cleanMessage, instant, newTask } from "../rules.ts";
 import type { Census, Gone, ListFilter, LiveCount, NewTask, Place, QueueCount, Reuse, Task } from "../store.ts";
 import { decodeName, encodeName, fromValues, toTask, type TaskRow } from "./rows.ts";
 import type { Statements } from "./statements.ts";
@@ -14,8 +14,7 @@ export function create(tx: Transaction, task: NewTask, liveLimit: number | null)
   const { reuse } = task;
   const earlier = reuse === null ? undefined : reusable(tx, owner, reuse);
   if (earlier !== undefined) return earlier;
-  if (liveLimit !== null && Number(tx.sql.countLive.get({ owner, most: liveLimit })?.live) >= liveLimit)
-    throw new TaskError("TOO_MANY_TASKS");
+  if (liveLimit !== null && !tx.live.below(liveLimit, owner, tx.changes)) throw new TaskError("TOO_MANY_TASKS");
   const { lastInsertRowid } = tx.sql.insertTask.run({
     id: task.id,
     owner,
@@ -37,7 +36,7 @@ export function create(tx: Transaction, task: NewTask, liveLimit: number | null)
   const seq = Number(lastInsertRowid);
   enqueue(tx, seq);
   if (reuse !== null) tx.sql.setReusable.run({ owner, key: encodeName(reuse.key), call: reuse.call, task: seq });
-  return toTask(tx.sql.findSeq.get({ seq }) as unknown as TaskRow);
+  return newTask(task, tx.now);
 }
 
 /** The task that stands for a call already. */

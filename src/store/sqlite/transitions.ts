@@ -14,8 +14,12 @@ export interface Visible {
   readonly cancelRequested?: 1;
 }
 
-/** Writes a row whose change is nobody's business but the workers'. */
-export function save(tx: Transaction, row: TaskRow): void {
+/** Writes down what attempts came to: nobody's business but the workers', and told to no one. */
+export function countAttempt(tx: Transaction, { seq, epoch, strikes }: TaskRow): void {
+  tx.sql.countAttempt.run({ seq, epoch, strikes });
+}
+
+function save(tx: Transaction, row: TaskRow): void {
   tx.sql.save.run({
     seq: row.seq,
     status: row.status,

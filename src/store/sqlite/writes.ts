@@ -2,12 +2,16 @@ import type { DatabaseSync } from "node:sqlite";
 import type { Clock } from "../../clock.ts";
 import { TaskError } from "../../errors.ts";
 import { isBusy, storeError } from "./failures.ts";
+import { createLiveCounts, type LiveCounts } from "./live.ts";
 import type { Statements } from "./statements.ts";
 
 /** What a write verb works with, inside a transaction. */
 export interface Transaction {
   readonly sql: Statements;
   readonly now: number;
+  readonly live: LiveCounts;
+  /** How many changes there were, of all tasks and at all times, with those of this transaction. */
+  readonly changes: number;
   /** Notes a change of a task for those who watch, and gives it its place in the order of all changes. */
   change(taskId: string): number;
 }
@@ -45,6 +49,7 @@ interface Job {
 /** So many verbs share a transaction at most: others want the lock, too. */
 const largestBatch = 256;
 
+const turn = () => new Promise<void>((resolve) => setImmediate(resolve));
 const jitter = () => new Promise<void>((resolve) => setTimeout(resolve, 1 + Math.random() * 4));
 
 /**
@@ -58,6 +63,7 @@ export function createWrites(
   committed: (what: Committed) => void,
 ): Writes {
   const waiting: Job[] = [];
+  const live = createLiveCounts(sql);
   let draining: Promise<void> | null = null;
   let closed = false;
 
@@ -72,7 +78,9 @@ export function createWrites(
   }
 
   async function drain(): Promise<void> {
-    await new Promise<void>((resolve) => setImmediate(resolve));
+    // A worker takes one turn to ask for the places of attempts that end: it then shares the transaction of their ends.
+    await turn();
+    await turn();
     while (waiting.length > 0) {
       const batch = waiting.splice(0, largestBatch);
       try {
@@ -90,6 +98,7 @@ export function createWrites(
   function commit(batch: readonly Job[]): Committed {
     check();
     db.exec("BEGIN IMMEDIATE");
+    let kept = false;
     try {
       const from = Number(sql.lastChange.get()?.last);
       const ids = new Set<string>();
@@ -97,6 +106,10 @@ export function createWrites(
       const tx = {
         sql,
         now: Math.trunc(clock.now()),
+        live,
+        get changes() {
+          return to;
+        },
         change(taskId: string) {
           ids.add(taskId);
           return ++to;
@@ -105,8 +118,10 @@ export function createWrites(
       for (const job of batch) job.run(tx);
       if (to > from) sql.setLastChange.run({ last: to });
       db.exec("COMMIT");
+      kept = true;
       return { ids, from, to };
     } finally {
+      if (!kept) live.forget();
       if (db.isOpen && db.isTransaction) db.exec("ROLLBACK");
     }
   }
@@ -116,16 +131,16 @@ export function createWrites(
     let outcome: { readonly value: T } | { readonly error: TaskError };
     return {
       run(tx) {
-        db.exec("SAVEPOINT verb");
+        sql.beginVerb.run();
         try {
           outcome = { value: verb(tx) };
         } catch (thrown) {
           // Some failures, a full disk for one, end the whole transaction; then nothing of the batch is left.
           if (!db.isTransaction || isBusy(thrown)) throw thrown;
-          db.exec("ROLLBACK TO verb");
+          sql.undoVerb.run();
           outcome = { error: storeError(thrown) };
         }
-        db.exec("RELEASE verb");
+        sql.endVerb.run();
       },
       resolve: () => ("error" in outcome ? reject(outcome.error) : resolve(outcome.value)),
       reject,
