@@ -112,7 +112,16 @@ async function attempt(tool: TaskTool, claim: Claim, mortal: Mortal, clock: Manu
   const onError = (error: TaskError) => void failures.push(error);
   const limits = { maxResultBytes: 4 << 20, maxStepBytes: 1 << 20, blobs: null };
   const { verbs, died } = mortal.live();
-  const running = startAttempt({ claim, tool, verbs, clock, onError, onUnstepped: () => {}, limits });
+  const running = startAttempt({
+    claim,
+    tool,
+    verbs,
+    clock,
+    onError,
+    onUnstepped: () => {},
+    onEnding: () => {},
+    limits,
+  });
   const dead = await Promise.race([running.done.then(() => false), died.then(() => true)]);
   const [failure] = failures;
   if (failure !== undefined) throw failure;

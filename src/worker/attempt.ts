@@ -22,6 +22,8 @@ export interface AttemptOptions {
   readonly onError: (error: TaskError) => void;
   /** Told how long the handler was outside of steps before it parked: that time is spent again at each attempt. */
   readonly onUnstepped: (ms: number) => void;
+  /** Told when the handler has ended, and its end is about to be stored. */
+  readonly onEnding: () => void;
 }
 
 /** An attempt under way. */
@@ -105,6 +107,7 @@ export function startAttempt(options: AttemptOptions): RunningAttempt {
       return how;
     }
     await reporter.flush();
+    options.onEnding();
     return settle({ ...options, verbs }, end, controller.signal);
   }
 

@@ -53,6 +53,9 @@ export function startWorker(parts: WorkerParts): Worker {
   const verbs = engine.attempts;
   const tools = new Map(parts.tools.map((tool) => [`${tool.name}@${tool.version}`, tool]));
   const running = new Map<string, RunningAttempt>();
+  /** Handlers that run, and ends of handlers that are being stored. */
+  let handlers = 0;
+  let ends = 0;
   const warned = new Set<string>();
   let closing: Promise<void> | null = null;
   let pulling = false;
@@ -73,19 +76,23 @@ export function startWorker(parts: WorkerParts): Worker {
 
   function wake(): void {
     again = true;
-    if (!pulling && closing === null && running.size < parts.concurrency) pulled = pull();
+    if (!pulling && closing === null && free() > 0) pulled = pull();
   }
+
+  /** Places: one that ends makes room already, but ends that can't be stored don't pile up. */
+  const free = () => Math.min(parts.concurrency, 2 * parts.concurrency - ends) - handlers;
 
   async function pull(): Promise<void> {
     pulling = true;
     cancelWake();
     let waitMs = idleMs;
     try {
-      while (again && closing === null && running.size < parts.concurrency) {
-        // Attempts whose ends were stored together free their places together.
-        await Promise.resolve();
+      while (again && closing === null && free() > 0) {
+        // Attempts that end together free their places together.
+        await new Promise<void>((resolve) => setImmediate(resolve));
+        if (closing !== null) return;
         again = false;
-        const claims = await verbs.claim(request(parts.concurrency - running.size));
+        const claims = await verbs.claim(request(free()));
         if (closing !== null) return await handBack(claims);
         for (const claim of claims) start(claim);
         // What a hint said while this looked is looked for again.
@@ -109,12 +116,22 @@ export function startWorker(parts: WorkerParts): Worker {
       suspectUntil = clock.now() + suspectMs;
     }
     const onUnstepped = (ms: number) => warnOfUnstepped(tool.name, ms);
-    const attempt = startAttempt({ claim, tool, verbs, clock, onError, onUnstepped, limits: parts.limits });
+    let ending = false;
+    const onEnding = () => {
+      ending = true;
+      handlers -= 1;
+      ends += 1;
+      wake();
+    };
+    handlers += 1;
+    const attempt = startAttempt({ claim, tool, verbs, clock, onError, onUnstepped, onEnding, limits: parts.limits });
     running.set(claim.taskId, attempt);
     const stopWatching = engine.watch(claim.taskId, () => void look(attempt));
     void attempt.done.then(() => {
       stopWatching();
       if (running.get(claim.taskId) === attempt) running.delete(claim.taskId);
+      if (ending) ends -= 1;
+      else handlers -= 1;
       wake();
     });
   }

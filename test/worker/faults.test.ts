@@ -66,7 +66,15 @@ async function claimed(tool: TaskTool, clock: Clock, client = everything) {
     claim,
     run: (taken: Claim, verbs: Partial<TaskStore> = {}) =>
       startAttempt({
-        ...{ claim: taken, tool, clock, limits, onUnstepped: () => {}, onError: (error) => void errors.push(error) },
+        ...{
+          claim: taken,
+          tool,
+          clock,
+          limits,
+          onUnstepped: () => {},
+          onEnding: () => {},
+          onError: (error) => void errors.push(error),
+        },
         verbs: { ...store, ...verbs },
       }),
     [Symbol.asyncDispose]: () => store[Symbol.asyncDispose](),
