@@ -92,11 +92,12 @@ export function startWorker(parts: WorkerParts): Worker {
         await new Promise<void>((resolve) => setImmediate(resolve));
         if (closing !== null) return;
         again = false;
-        const claims = await verbs.claim(request(free()));
+        const count = free();
+        const claims = await verbs.claim(request(count));
         if (closing !== null) return await handBack(claims);
         for (const claim of claims) start(claim);
-        // What a hint said while this looked is looked for again.
-        if (claims.length > 0) again = true;
+        // Whoever got less than they asked for got all there was. What a hint said meanwhile is looked for again.
+        if (claims.length >= count) again = true;
         else waitMs = Math.min(idleMs, (await verbs.nextDue()) ?? idleMs);
       }
     } catch (thrown) {

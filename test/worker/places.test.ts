@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { sqlite } from "../../src/store/sqlite/index.ts";
 import type { TaskStore } from "../../src/store/store.ts";
 import { taskTool } from "../../src/tool.ts";
-import { text, workbench } from "./workbench.ts";
+import { signals, text, workbench } from "./workbench.ts";
 
 /** A store that stores no end before it is told to, and counts what was claimed. */
 function holdingEnds() {
@@ -63,4 +63,44 @@ test("while no end can be stored, no more are waited for than there are places, 
   expect(claimed()).toBe(4);
   open();
   for (const id of ids) expect((await bench.settled(id)).status).toBe("completed");
+});
+
+test("who got fewer tasks than there are places asks again when there is news, and not before", async () => {
+  const store = sqlite(":memory:");
+  const asked: number[] = [];
+  const looked = Promise.withResolvers<void>();
+  const counting: TaskStore = {
+    ...store,
+    async claim(request) {
+      const claims = await store.claim(request);
+      asked.push(claims.length);
+      return claims;
+    },
+    async nextDue() {
+      looked.resolve();
+      return store.nextDue();
+    },
+  };
+  const begun = signals();
+  const end = Promise.withResolvers<void>();
+  const tool = taskTool({
+    name: "wait",
+    async run() {
+      begun.next();
+      await end.promise;
+      return text("done");
+    },
+  });
+  await using bench = workbench([tool], { store: counting });
+  bench.worker({ concurrency: 10 });
+  await looked.promise;
+  for (let n = 0; n < 3; n++) {
+    await bench.start(tool);
+    await begun.reached();
+    // Whatever was asked for by now is in one of these transactions.
+    await store.sweep();
+    await store.sweep();
+  }
+  expect(asked).toEqual([0, 1, 1, 1]);
+  end.resolve();
 });
