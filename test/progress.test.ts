@@ -25,7 +25,7 @@ test("the numbers that a handler reports reach whoever reads, listens or follows
   const taskId = await raw.start("copy");
   await raw.until(taskId, "input_required");
   const { body } = await raw.get(taskId);
-  const meta = { "mcp-tasks/progress": { progress: 2, total: 5 } };
+  const meta = { "io.github.mcp-tasks/progress": { progress: 2, total: 5 } };
   expect(body.result).toMatchObject({ statusMessage: "Copying", _meta: meta });
 
   const frames = await raw.listen([taskId]);

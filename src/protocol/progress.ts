@@ -1,5 +1,5 @@
 /** Where a task's numbers of progress stand in its `_meta`: the extension has no field for them. */
-export const progressKey = "mcp-tasks/progress";
+export const progressKey = "io.github.mcp-tasks/progress";
 
 /** How far a task has come, in units of its author's choice. */
 export interface Progress {
