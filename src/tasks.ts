@@ -118,7 +118,8 @@ export function createTasks(options: TasksOptions): Tasks {
     tools,
     blobs,
     onError,
-    companions: options.companions === false ? null : { answerAt: options.answerAt ?? defaultAnswerAt },
+    companions: options.companions ?? true,
+    answerAt: options.answerAt ?? defaultAnswerAt,
     owner: (auth: AuthInfo | undefined) => (auth === undefined ? "" : nameOwner(auth)),
     keepAuth: (auth: AuthInfo | undefined) => (auth === undefined ? null : (options.keepAuth?.(auth) ?? null)),
   };

@@ -21,8 +21,10 @@ export interface CompanionParts extends HandleParts {
 /** What telling a task in plain words takes. */
 export interface HandleParts {
   readonly tools: readonly TaskTool[];
-  /** Where a person answers what a model may not; null for a server without companions. */
-  readonly companions: { readonly answerAt: (taskId: string) => string } | null;
+  /** Whether clients that know of no tasks are offered companions. */
+  readonly companions: boolean;
+  /** Says where a person answers what a model may not. */
+  readonly answerAt: (taskId: string) => string;
 }
 
 /** How a server calls a companion: who asks, and what ends a wait. */
@@ -41,14 +43,8 @@ function allows(tools: readonly TaskTool[], task: Task): boolean {
 }
 
 /** How a task is told to a client that knows of no tasks. */
-export function handleOptions({ tools, companions }: HandleParts, task: Task): HandleOptions {
-  return {
-    tool: task.tool,
-    companions: companions !== null,
-    modelMayAnswer: allows(tools, task),
-    answerAt:
-      companions?.answerAt ?? ((taskId) => `Whoever runs this server answers it with: mcp-tasks answer ${taskId}`),
-  };
+export function handleOptions({ tools, companions, answerAt }: HandleParts, task: Task): HandleOptions {
+  return { tool: task.tool, companions, answerAt, modelMayAnswer: allows(tools, task) };
 }
 
 /** Throws `MISUSE` where a tool of the author's has a companion's name: a handle would send models to the wrong one. */
@@ -154,7 +150,7 @@ export function addCompanions(mcp: McpServer, parts: CompanionParts, host: Compa
       const request = Object.hasOwn(task.inputRequests, key) ? task.inputRequests[key] : undefined;
       if (request === undefined) return says(`Task ${taskId} asks nothing under this key now.`);
       if (!allows(tools, task) || !isForModel(request))
-        return says(`Only a person may answer this. Tell them: ${handleOptions(parts, task).answerAt(taskId)}`);
+        return says(`Only a person may answer this. Tell them: ${parts.answerAt(taskId)}`);
       const response = { action: "accept", content: answer };
       const complaint = unfit(request, response);
       if (complaint !== null) return says(`The answer was not taken: ${complaint}.`);

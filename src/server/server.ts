@@ -76,7 +76,7 @@ export function taskServers(parts: ServerParts, factory: McpServerFactory, strea
   const tools = [...new Map(parts.tools.map((tool) => [tool.name, tool])).values()];
   for (const tool of tools) questionsOf(tool);
   // What only runs as a task is never called without the extension.
-  const hasCompanions = parts.companions !== null && tools.some(({ support }) => support === "optional");
+  const hasCompanions = parts.companions && tools.some(({ support }) => support === "optional");
   if (hasCompanions) checkNames(tools);
   const calls = new Set<Promise<unknown>>();
   const stopping = new AbortController();
@@ -103,7 +103,7 @@ export function taskServers(parts: ServerParts, factory: McpServerFactory, strea
         if (!(mcp instanceof McpServer)) throw new TaskError("MISUSE", { detail: "The factory makes an McpServer." });
         const old = context.era === "legacy" ? legacySide(legacyParts, mcp, context) : null;
         const amend: Amend = (method, params, given) => {
-          const result = method === "tools/list" ? shownTo(isDeclared(params), tools, given) : given;
+          const result = method === "tools/list" ? shownTo(isDeclared(params), hasCompanions, tools, given) : given;
           return old === null ? result : old.amend(method, params, result);
         };
         const exchanges = intercept(mcp, amend, old?.door);
@@ -160,11 +160,12 @@ function isDeclared(params: Params): boolean {
 }
 
 /**
- * The tools that a client is shown: no companions to one that declared the extension, and it needs none. To any other, a
+ * The tools that a client is shown: no companions of ours to one that declared the extension, and it needs none. To any other, a
  * tool that may be answered with a handle promises no form of its results: a handle would break the promise.
  */
-function shownTo(hasTasks: boolean, ours: readonly TaskTool[], result: Params): Params {
-  if (hasTasks) return withoutCompanions(result);
+function shownTo(hasTasks: boolean, hasCompanions: boolean, ours: readonly TaskTool[], result: Params): Params {
+  // Without companions, tools by their names are the author's.
+  if (hasTasks) return hasCompanions ? withoutCompanions(result) : result;
   const held = new Set(ours.filter(({ support }) => support === "optional").map(({ name }) => name));
   const listed = (result.tools ?? []) as readonly { readonly name: string; readonly outputSchema?: unknown }[];
   return {

@@ -17,7 +17,8 @@ const parts = {
   tools,
   owner: () => "",
   blobs: null,
-  companions: null,
+  companions: false,
+  answerAt: String,
   keepAuth: () => null,
   onError: (error: Error) => console.error(error.message),
 };
