@@ -88,11 +88,11 @@ function shown(key: string, request: InputRequest, { companions, modelMayAnswer 
 }
 
 function working({ taskId, statusMessage }: DetailedTask, { tool, companions }: HandleOptions): string {
-  const latest = statusMessage === undefined ? "" : ` Its latest message: ${statusMessage}`;
+  const latest = statusMessage === undefined ? "" : ` Its latest message: ${JSON.stringify(statusMessage)}`;
   return [
     `This is not the result yet: "${tool}" is still running, as the task ${taskId}.${latest}`,
     `It goes on by itself, and its result is kept. Don't call "${tool}" again for it.`,
-    companions ? waitFor(taskId) : unreachable,
+    companions ? `Call ${waitTool(taskId)}: ${howToWait} ${cancelTool}` : unreachable,
   ].join("\n");
 }
 
@@ -100,20 +100,22 @@ function asking({ taskId }: DetailedTask, questions: readonly ShownQuestion[], o
   const { tool, companions, answerAt } = options;
   const lines = [`"${tool}" (task ${taskId}) waits for an answer, and goes on when it has it.`];
   for (const { key, message, by, requestedSchema } of questions) {
-    lines.push(`Question ${JSON.stringify(key)}: ${message}`);
+    lines.push(`Question ${JSON.stringify(key)}: ${JSON.stringify(message)}`);
     const fields = requestedSchema === undefined ? "" : ` The answer's fields: ${JSON.stringify(requestedSchema)}`;
     const how = `${companionNames.respond} with ${JSON.stringify({ taskId, key, answer: {} })}, the fields in "answer".`;
     if (by === "model") lines.push(`If you know the answer, call ${how}${fields}`);
     else lines.push(`Only a person may answer it. Tell them: ${answerAt(taskId)}`);
   }
-  lines.push(companions ? waitFor(taskId) : unreachable);
+  // Before that a wait returns at once, and a model would call it over and over.
+  lines.push(companions ? `When it is answered, call ${waitTool(taskId)}. ${cancelTool}` : unreachable);
   return lines.join("\n");
 }
 
-const waitFor = (taskId: string) =>
-  `Call ${companionNames.wait} with ${JSON.stringify({ taskId })} for the result: it waits up to ` +
-  `${longestWaitMs / 1_000} seconds by itself, so call it at once, and again until the result is there. ` +
-  `To stop the task, call ${companionNames.cancel} with the same argument.`;
+const waitTool = (taskId: string) => `${companionNames.wait} with ${JSON.stringify({ taskId })} for the result`;
+
+const howToWait = `it waits up to ${longestWaitMs / 1_000} seconds by itself, so call it at once, and again until the result is there.`;
+
+const cancelTool = `To stop the task, call ${companionNames.cancel} with the same argument.`;
 
 const unreachable =
   "Its result can be read by a client with the extension io.modelcontextprotocol/tasks, by the task's id.";
