@@ -22,11 +22,13 @@ export function missingFor(request: InputRequest, client: ClientCapabilities): R
     }
     case "sampling/createMessage":
       if (!client.sampling.basic) return { sampling: {} };
-      return request.params?.tools === undefined || client.sampling.tools ? null : { sampling: { tools: {} } };
+      return client.sampling.tools || !usesTools(request) ? null : { sampling: { tools: {} } };
     case "roots/list":
       return client.roots ? null : { roots: {} };
   }
 }
+
+const usesTools = ({ params }: InputRequest) => params?.tools !== undefined || params?.toolChoice !== undefined;
 
 /** Those of these requests that a client may be sent. */
 export function fitFor(client: ClientCapabilities, requests: InputRequests): InputRequests {
@@ -58,14 +60,17 @@ function complaint(schema: z.ZodType, value: unknown, at: string): string | null
   return `${[at, ...(issue?.path ?? [])].join(".")}: ${issue?.message ?? "is not valid"}`;
 }
 
-/** Whether JSON that was read can be written again: reading knows no depth, writing does. */
-export function isWritable(json: unknown): boolean {
-  try {
-    JSON.stringify(json);
-    return true;
-  } catch {
-    return false;
+/** Far from what any part of the stack bears that walks a value by recursion: writing, sorting, checking. */
+const mostLevels = 1_000;
+
+/** Whether JSON that was read can be worked with: reading knows no depth, and everything after it does. */
+export function isShallow(json: unknown): boolean {
+  let level = [json];
+  for (let depth = 0; level.length > 0; depth += 1) {
+    if (depth > mostLevels) return false;
+    level = level.flatMap((part) => (typeof part === "object" && part !== null ? Object.values(part) : []));
   }
+  return true;
 }
 
 /**
@@ -73,7 +78,7 @@ export function isWritable(json: unknown): boolean {
  * "Elicitation", "Sampling", "Roots"). Content is checked against the requested schema, and only goes with `accept`.
  */
 export function unfit(request: InputRequest, response: unknown): string | null {
-  if (!isWritable(response)) return "result: is nested too deeply";
+  if (!isShallow(response)) return "result: is nested too deeply";
   if (request.method === "sampling/createMessage") return complaint(samplingResult, response, "result");
   if (request.method === "roots/list") return complaint(rootsResult, response, "result");
   const shape = complaint(elicitResult, response, "result");

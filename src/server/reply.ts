@@ -3,7 +3,7 @@ import type { Clock } from "../clock.ts";
 import type { Engine, Wait } from "../engine/engine.ts";
 import { codes, TaskError, type RpcError, type TaskErrorCode } from "../errors.ts";
 import { tasksRequired } from "../protocol/capabilities.ts";
-import { fitFor, isWritable, missingFor, type InputRequests } from "../protocol/input.ts";
+import { fitFor, isShallow, missingFor, type InputRequests } from "../protocol/input.ts";
 import { newTaskId } from "../protocol/ids.ts";
 import { isTerminal } from "../protocol/status.ts";
 import type { TraceContext } from "../protocol/trace.ts";
@@ -78,7 +78,7 @@ export interface ReplyParts extends HandleParts {
 /** Answers a call whose arguments are valid, as `policy` says. */
 export async function reply(parts: ReplyParts, call: Call): Promise<Reply> {
   const { tool } = call;
-  if (!isWritable(call.args)) throw new TaskError("INVALID_PARAMS", { detail: "The arguments are nested too deeply." });
+  if (!isShallow(call.args)) throw new TaskError("INVALID_PARAMS", { detail: "The arguments are nested too deeply." });
   const way = policy[call.generation][tool.support];
   if (way === "refuse")
     return call.generation === "legacy"
@@ -147,7 +147,7 @@ async function start(parts: ReplyParts, call: Call, way: Way, answers: object, i
   const task = await engine.create(
     {
       ...made,
-      keepMs: way.waits === "hold" ? Math.max(made.keepMs, leastKeptMs) : made.keepMs,
+      keepMs: Math.max(made.keepMs, leastKept(call, way)),
       owner: call.owner,
       args: JSON.stringify(call.args ?? {}),
       answers: JSON.stringify(answers),
@@ -159,6 +159,11 @@ async function start(parts: ReplyParts, call: Call, way: Way, answers: object, i
     id,
   );
   return call.push === null || way.waits === "not" ? task : askMeanwhile(engine, task, call.push, wait, report);
+}
+
+/** For so long at least, because somebody here is still to read the end. */
+function leastKept({ limits }: Call, { waits }: Way): number {
+  return { not: 0, grace: limits.graceMs, hold: leastKeptMs }[waits];
 }
 
 /**

@@ -1,5 +1,6 @@
 import { expect, test } from "vitest";
-import { unfit, type InputRequest } from "../../src/protocol/input.ts";
+import { noCapabilities } from "../../src/protocol/capabilities.ts";
+import { fitFor, unfit, type InputRequest } from "../../src/protocol/input.ts";
 
 const form: InputRequest = {
   method: "elicitation/create",
@@ -31,4 +32,13 @@ test("fields that hold what a form can't give are refused, others that nobody as
     expect(unfit(form, { action: "accept", content: { size: 1, extra } })).toBeNull();
   for (const extra of [null, {}, [1], [["a"]]])
     expect(unfit(form, { action: "accept", content: { size: 1, extra } })).toMatch(/content/);
+});
+
+test("sampling that needs tools, in whatever way it says so, is only for clients that declared them", () => {
+  const ask = (params: object): InputRequest => ({ method: "sampling/createMessage", params: { ...params } });
+  const requests = { plain: ask({}), tools: ask({ tools: [] }), choice: ask({ toolChoice: { mode: "auto" } }) };
+  const client = (tools: boolean) => ({ ...noCapabilities, sampling: { basic: true, tools } });
+  expect(Object.keys(fitFor(client(false), requests))).toEqual(["plain"]);
+  expect(Object.keys(fitFor(client(true), requests))).toEqual(["plain", "tools", "choice"]);
+  expect(fitFor(noCapabilities, requests)).toEqual({});
 });

@@ -7,17 +7,17 @@ import { sqlite } from "../../src/store/sqlite/index.ts";
 import { gather, questionsOf } from "../../src/server/before.ts";
 import { newTaskOf, taskTool } from "../../src/tool.ts";
 import { createEngine } from "../../src/engine/engine.ts";
-import { completed, eventually, open, parameters, declared, question, tools } from "./harness.ts";
+import { authenticate, completed, eventually, open, parameters, declared, question, tools } from "./harness.ts";
 
 /** JSON that `JSON.parse` takes and `JSON.stringify` does not. */
 const deep = `${"[".repeat(100_000)}${"]".repeat(100_000)}`;
 
-async function post(url: string, method: string, name: string, body: string) {
+async function post(url: string, method: string, name: string, body: string, more = {}) {
   const headers = {
     accept: "application/json, text/event-stream",
     "content-type": "application/json",
     "mcp-protocol-version": "2026-07-28",
-    ...{ "mcp-method": method, "mcp-name": name },
+    ...{ "mcp-method": method, "mcp-name": name, ...more },
   };
   const response = await fetch(url, { method: "POST", headers, body });
   return { status: response.status, body: (await response.json()) as { error?: { code: number; message: string } } };
@@ -30,6 +30,18 @@ describe("JSON that is nested too deeply", () => {
     const body = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":${params.replace('"DEEP"', deep)}}`;
     const answer = await post(served.listening.url, "tools/call", "optional", body);
     expect(answer.body.error).toMatchObject({ code: -32602 });
+    expect(served.errors).toEqual([]);
+  });
+
+  test("so are arguments that can be written, but take more of the stack to be told apart", async () => {
+    await using served = await open({ authenticate }, {}, { hold: 0 });
+    const params = JSON.stringify(parameters({ name: "optional", arguments: { text: "x", extra: "DEEP" } }, {}));
+    for (const depth of [1_500, 2_500, 3_000, 3_500, 4_000, 4_500]) {
+      const text = params.replace('"DEEP"', "[".repeat(depth) + "]".repeat(depth));
+      const body = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":${text}}`;
+      const answer = await post(served.listening.url, "tools/call", "optional", body, { authorization: "Bearer ada" });
+      expect(answer.body.error).toMatchObject({ code: -32602 });
+    }
     expect(served.errors).toEqual([]);
   });
 
