@@ -22,6 +22,8 @@ export interface FastNodeOptions {
   readonly place: Place;
   readonly authenticate: ((request: Request) => Promise<AuthInfo | Response | undefined>) | undefined;
   readonly closing: () => boolean;
+  /** What is longer is left to those who refuse it. */
+  readonly maxBodyBytes: number;
 }
 
 /** Passes a request on, with what is known of it, and with its body if that was read. */
@@ -31,14 +33,14 @@ export type Next = (known: Known, rawBody?: Buffer) => void;
  * Answers plain requests at the level of `node:http`: a web-standard request and response for each would cost more than
  * the rest together. Whatever is not plain is passed on, also when it turns out late.
  */
-export function fastNode({ fast, plain, place, authenticate, closing }: FastNodeOptions) {
+export function fastNode({ fast, plain, place, authenticate, closing, maxBodyBytes }: FastNodeOptions) {
   const isInPlace = placeCheck(place);
 
   return async (incoming: IncomingMessage, outgoing: ServerResponse, brought: Known, next: Next): Promise<void> => {
     const headers = headersOf(incoming);
     const header: HeaderValue = (name) => headers?.[name] as string | undefined;
-    if (headers === undefined || closing() || !isInPlace(incoming, headers) || plainLength(header) === undefined)
-      return next(brought);
+    if (headers === undefined || closing() || !isInPlace(incoming, headers)) return next(brought);
+    if ((plainLength(header) ?? Infinity) > maxBodyBytes) return next(brought);
     const read = brought.body === undefined ? bodyOf(incoming) : null;
     if (read === undefined) return next(brought);
     const raw = (await read) ?? undefined;

@@ -210,7 +210,7 @@ export function serve(parts: ServerParts, factory: McpServerFactory, options: Se
       },
     );
     const quick = fastNode({
-      ...{ fast, plain, place, closing: () => closing !== undefined },
+      ...{ fast, plain, place, maxBodyBytes, closing: () => closing !== undefined },
       authenticate: options.authenticate === undefined ? undefined : authenticate,
     });
     return (incoming: IncomingMessage, outgoing: ServerResponse) => {

@@ -151,6 +151,14 @@ test("a body and an auth that something before us has read and checked are taken
   server.close();
 });
 
+test("the author's bound of a body holds on both ways", async () => {
+  await using bounded = await open({ maxBodyBytes: 700 });
+  const taskId = await bounded.create();
+  expect((await bounded.call("tasks/get", { taskId })).status).toBe(200);
+  expect((await bounded.call("tasks/get", { taskId })).status).toBe(200);
+  expect((await bounded.call("tasks/get", { taskId, more: "x".repeat(700) })).status).toBe(413);
+});
+
 test("who authenticates sees the whole request, once, whichever way it takes", async () => {
   const seen: unknown[] = [];
   const gate = async (request: Request) => {
