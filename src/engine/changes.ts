@@ -70,7 +70,8 @@ export function createChanges(store: TaskStore, clock: Clock): Changes {
       };
     },
     async until(id, { forMs, signal }, look, fresh = false) {
-      const end = clock.now() + forMs;
+      let leftMs = forMs;
+      let at = clock.now();
       let wake = () => {};
       let changed = false;
       const stopWatching = watch(id, () => {
@@ -79,12 +80,18 @@ export function createChanges(store: TaskStore, clock: Clock): Changes {
       });
       const aborted = () => wake();
       signal.addEventListener("abort", aborted);
+      /** A clock that is set back makes no wait longer than by the one timer that runs. */
+      const pass = () => {
+        const before = at;
+        at = clock.now();
+        leftMs -= Math.max(0, at - before);
+      };
       try {
         for (let first = fresh; ; first = false) {
           changed = false;
           if (await look()) return;
           if (first) changed = false;
-          const leftMs = end - clock.now();
+          pass();
           if (leftMs <= 0 || signal.aborted) return;
           if (changed) continue;
           const { promise, resolve } = Promise.withResolvers<void>();
@@ -93,7 +100,8 @@ export function createChanges(store: TaskStore, clock: Clock): Changes {
           await promise;
           cancel();
           // Nobody asks for what came to light in the last moment: a hint would have told.
-          if (!changed && (signal.aborted || clock.now() >= end)) return;
+          pass();
+          if (!changed && (signal.aborted || leftMs <= 0)) return;
         }
       } finally {
         signal.removeEventListener("abort", aborted);

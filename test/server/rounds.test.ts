@@ -98,6 +98,19 @@ describe("a client that declared the extension", () => {
     expect((await answer).body.error).toEqual(error);
   });
 
+  test("gets what ends within the grace however short its tool is kept, and though reading it takes its time", async () => {
+    const clock = manualClock();
+    const store = sqlite(":memory:", { clock });
+    const get: TaskStore["get"] = (...args) => {
+      clock.advance(20);
+      return store.get(...args);
+    };
+    await using served = await open({}, { clock, store: { ...store, get } }, { grace: 200 });
+    const answer = served.call("tools/call", { name: "brief" });
+    await served.finish(await claimed(served), completed("quick"));
+    expect((await answer).body.result).toMatchObject({ resultType: "complete", content: [{ text: "quick" }] });
+  });
+
   test("gets the task when the grace is over, or the task asks", async () => {
     await using served = await opened();
     expect((await outwait(served, call)).body.result).toMatchObject({ resultType: "task", status: "working" });
@@ -137,6 +150,24 @@ describe("a client without the extension", () => {
     await served.finish(claim, completed("done"));
     expect((await second).body.result).toMatchObject({ resultType: "complete", content: [{ text: "done" }] });
     await expect(served.claim()).rejects.toThrow("Nothing to claim");
+  });
+
+  test("is held no longer because the server's clock was set back", async () => {
+    const time = manualClock();
+    let backMs = 0;
+    const clock = { now: () => time.now() - backMs, after: time.after };
+    await using served = await open({}, { clock }, { hold: holdMs });
+    let there = false;
+    const answer = served.call("tools/call", call, mute).finally(() => (there = true));
+    await eventually(async () => (await served.tasks()).length > 0);
+    backMs = 3_600_000;
+    const until = time.now() + backMs / 3;
+    await eventually(() => {
+      time.advance(1_000);
+      return there || time.now() > until;
+    });
+    expect(there).toBe(true);
+    round(await answer);
   });
 
   test("is asked what the task asks, and its answers go into the same task", async () => {
