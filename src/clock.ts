@@ -23,6 +23,18 @@ export const systemClock: Clock = {
   },
 };
 
+/** Says how many milliseconds have passed since it was made. A clock that is set back doesn't take any of them away. */
+export function stopwatch(clock: Clock): () => number {
+  let at = clock.now();
+  let passed = 0;
+  return () => {
+    const before = at;
+    at = clock.now();
+    passed += Math.max(0, at - before);
+    return passed;
+  };
+}
+
 /** A length of time: milliseconds, or a number with its unit, such as `"500ms"`, `"30s"`, `"2h"` or `"7d"`. */
 export type Duration = number | `${number}${"ms" | "s" | "m" | "h" | "d"}`;
 

@@ -1,4 +1,4 @@
-import type { Clock } from "../clock.ts";
+import { stopwatch, type Clock } from "../clock.ts";
 import type { TaskStore } from "../store/store.ts";
 
 /** Turns the store's one stream of hints into hints for each task. */
@@ -8,7 +8,7 @@ export interface Changes {
   /**
    * Calls `look` now, after each hint, and now and then in case one was lost, until it gives true, the time is up or the
    * signal aborts. One timer at a time, and no look without a reason. `fresh`: the first look makes what is watched, and
-   * the hint of that is no news.
+   * the one hint of that is no news.
    */
   until(id: string, span: Span, look: () => Promise<boolean>, fresh?: boolean): Promise<void>;
   close(): void;
@@ -70,38 +70,29 @@ export function createChanges(store: TaskStore, clock: Clock): Changes {
       };
     },
     async until(id, { forMs, signal }, look, fresh = false) {
-      let leftMs = forMs;
-      let at = clock.now();
+      const passed = stopwatch(clock);
       let wake = () => {};
-      let changed = false;
+      let hints = 0;
       const stopWatching = watch(id, () => {
-        changed = true;
+        hints += 1;
         wake();
       });
       const aborted = () => wake();
       signal.addEventListener("abort", aborted);
-      /** A clock that is set back makes no wait longer than by the one timer that runs. */
-      const pass = () => {
-        const before = at;
-        at = clock.now();
-        leftMs -= Math.max(0, at - before);
-      };
       try {
-        for (let first = fresh; ; first = false) {
-          changed = false;
+        for (let ours = fresh ? 1 : 0; ; ours = 0) {
+          hints = 0;
           if (await look()) return;
-          if (first) changed = false;
-          pass();
+          const leftMs = forMs - passed();
           if (leftMs <= 0 || signal.aborted) return;
-          if (changed) continue;
+          if (hints > ours) continue;
           const { promise, resolve } = Promise.withResolvers<void>();
           wake = resolve;
           const cancel = clock.after(Math.min(lookAgainMs, leftMs), resolve);
           await promise;
           cancel();
           // Nobody asks for what came to light in the last moment: a hint would have told.
-          pass();
-          if (!changed && (signal.aborted || leftMs <= 0)) return;
+          if (hints <= ours && (signal.aborted || passed() >= forMs)) return;
         }
       } finally {
         signal.removeEventListener("abort", aborted);

@@ -1,5 +1,5 @@
 import type { ServerContext } from "@modelcontextprotocol/server";
-import type { Clock } from "../clock.ts";
+import { stopwatch, type Clock } from "../clock.ts";
 import { related } from "../protocol/legacy.ts";
 import type { Task } from "../store/store.ts";
 
@@ -19,18 +19,19 @@ const lifeMs = 4_000;
  * at: it has no timer of its own.
  */
 export function progressReports(clock: Clock, send: (report: ProgressReport) => void): (task: Task) => void {
+  const passed = stopwatch(clock);
   let told = "";
-  let toldAt = clock.now();
-  let begun: { readonly at: number; readonly ageMs: number } | undefined;
+  let toldAt = 0;
+  let ageMs: number | undefined;
 
   return (task) => {
-    const now = clock.now();
-    begun ??= { at: now, ageMs: Math.max(0, now - task.createdAt) };
+    const at = passed();
+    ageMs ??= Math.max(0, clock.now() - task.createdAt) - at;
     const message = words(task);
-    if (now - toldAt < (message === told ? lifeMs : newsMs)) return;
+    if (at - toldAt < (message === told ? lifeMs : newsMs)) return;
     told = message;
-    toldAt = now;
-    send({ progress: (begun.ageMs + now - begun.at) / 1_000, message: message === "" ? "Working" : message });
+    toldAt = at;
+    send({ progress: (ageMs + at) / 1_000, message: message === "" ? "Working" : message });
   };
 }
 

@@ -1,3 +1,4 @@
+import { setImmediate } from "node:timers/promises";
 import { describe, expect, test } from "vitest";
 import { TaskError } from "../../src/errors.ts";
 import { tasksExtension } from "../../src/protocol/capabilities.ts";
@@ -150,6 +151,20 @@ describe("a client without the extension", () => {
     await served.finish(claim, completed("done"));
     expect((await second).body.result).toMatchObject({ resultType: "complete", content: [{ text: "done" }] });
     await expect(served.claim()).rejects.toThrow("Nothing to claim");
+  });
+
+  test("gets at once what ended before the store said that it has the task", async () => {
+    const store = sqlite(":memory:");
+    const create: TaskStore["create"] = async (...args) => {
+      const task = await store.create(...args);
+      await served.finish(await served.claim(), completed("quick"));
+      await setImmediate();
+      return task;
+    };
+    // Nothing moves this clock: who has missed the end looks again in five seconds, which never come.
+    await using served = await open({}, { store: { ...store, create }, clock: manualClock() }, { hold: holdMs });
+    const answer = await served.call("tools/call", call, mute);
+    expect(answer.body.result).toMatchObject({ content: [{ text: "quick" }] });
   });
 
   test("is held no longer because the server's clock was set back", async () => {
