@@ -29,26 +29,9 @@ interface ShownQuestion {
   readonly requestedSchema?: unknown;
 }
 
-/** The `structuredContent` of a handle, as JSON Schema. */
-export const handleSchema = {
-  type: "object",
-  description: "The call is not over yet: this is a handle of its task.",
-  properties: {
-    taskId: { type: "string" },
-    status: { type: "string", enum: ["working", "input_required"] },
-    statusMessage: { type: "string" },
-    createdAt: { type: "string" },
-    lastUpdatedAt: { type: "string" },
-    ttlMs: { type: ["integer", "null"] },
-    pollIntervalMs: { type: "integer" },
-    questions: { type: "array", items: { type: "object" } },
-  },
-  required: ["taskId", "status"],
-} as const;
-
 /**
  * A task that is not over, as a tool result for a client that knows of no tasks: plain words for a model, which say what
- * happens and how to go on, and the same as data. Fits {@link handleSchema}, and no output schema of the tool's own.
+ * happens and how to go on, and the same as data. Fits no output schema of the tool's own.
  */
 export function handleOf(task: DetailedTask, options: HandleOptions): CallToolResult {
   const { inputRequests, _meta, ...facts } = { inputRequests: {}, ...task };
