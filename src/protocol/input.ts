@@ -64,12 +64,10 @@ function complaint(schema: z.ZodType, value: unknown, at: string): string | null
 const mostLevels = 1_000;
 
 /** Whether JSON that was read can be worked with: reading knows no depth, and everything after it does. */
-export function isShallow(json: unknown): boolean {
-  let level = [json];
-  for (let depth = 0; level.length > 0; depth += 1) {
-    if (depth > mostLevels) return false;
-    level = level.flatMap((part) => (typeof part === "object" && part !== null ? Object.values(part) : []));
-  }
+export function isShallow(json: unknown, levels = mostLevels): boolean {
+  if (typeof json !== "object" || json === null) return true;
+  if (levels === 0) return false;
+  for (const part of Array.isArray(json) ? json : Object.values(json)) if (!isShallow(part, levels - 1)) return false;
   return true;
 }
 

@@ -45,6 +45,18 @@ describe("JSON that is nested too deeply", () => {
     expect(served.errors).toEqual([]);
   });
 
+  test.each([
+    ["lists", "[", "]"],
+    ["objects", '{"b":1,"a":', "}"],
+  ])("%s in almost a thousand levels are not too deep", async (_, begin, end) => {
+    await using served = await open({ authenticate }, {}, { hold: 0 });
+    const params = JSON.stringify(parameters({ name: "optional", arguments: { text: "x", extra: "DEEP" } }, {}));
+    const text = params.replace('"DEEP"', `${begin.repeat(990)}1${end.repeat(990)}`);
+    const body = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":${text}}`;
+    const answer = await post(served.listening.url, "tools/call", "optional", body, { authorization: "Bearer ada" });
+    expect(answer.body).toMatchObject({ result: { resultType: "input_required" } });
+  });
+
   test("an answer is not taken, and its request stays open", async () => {
     await using served = await open();
     const taskId = await served.create();
