@@ -42,15 +42,17 @@ export async function placeCall(
   const { clock, connection } = host;
   const { signal, onAbort = "cancel", deadline } = options;
   const scope = new AbortController();
+  const key = record.entry.idempotencyKey;
+  // By the key, whoever leaves before the answer can still find out what became of the call.
+  const about = key === undefined ? {} : { data: { idempotencyKey: key } };
   const stop = () =>
-    scope.abort(new TaskError(onAbort === "cancel" ? "CANCELLED" : "DETACHED", { cause: signal?.reason }));
+    scope.abort(new TaskError(onAbort === "cancel" ? "CANCELLED" : "DETACHED", { ...about, cause: signal?.reason }));
   if (signal?.aborted === true) stop();
   signal?.addEventListener("abort", stop);
   const pass = () => scope.abort(new TaskError("DEADLINE_PASSED"));
   const takeBack = deadline === undefined ? () => {} : clock.after(milliseconds(deadline), pass);
   try {
     const generation = connection.modern ? "today" : (await connection.isLegacyTask(call.name)) ? "legacy" : "never";
-    const key = record.entry.idempotencyKey;
     const meta = key === undefined ? {} : { _meta: { ...call._meta, [idempotencyKey]: key } };
     const first = { ...call, ...meta, ...(generation === "legacy" ? { task: {} } : {}) };
     let params: CallToolRequestParams & Record<string, unknown> = first;

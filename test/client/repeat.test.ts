@@ -106,7 +106,7 @@ test("whoever leaves between two tries is told so, and a deadline leaves the que
   const left = tasks.callTool({ name: "x" }, { signal: controller.signal }).catch((error: unknown) => error);
   await clock.waiting();
   controller.abort();
-  expect(await left).toMatchObject({ code: "CANCELLED" });
+  expect(await left).toMatchObject({ code: "CANCELLED", data: { idempotencyKey: keysOf(server)[0] } });
   const late = tasks.callTool({ name: "x" }, { deadline: 60_000 }).catch((error: unknown) => error);
   await clock.waiting(60_000);
   clock.advance(60_000);
