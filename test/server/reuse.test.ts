@@ -27,9 +27,10 @@ async function start(options: ServeOptions = {}) {
   const seen = { creates: 0 };
   const counted: TaskStore = {
     ...store,
-    create(task, limit) {
+    async create(task, limit) {
+      const created = await store.create(task, limit);
       seen.creates += 1;
-      return store.create(task, limit);
+      return created;
     },
   };
   const served = await open(options, { store: counted });
