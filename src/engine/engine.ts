@@ -155,7 +155,11 @@ export function createEngine(options: EngineOptions): Engine {
 
   return {
     async create(task, wait, id = newId()) {
-      if (wait === undefined) return begin(task, id);
+      if (wait === undefined || wait.forMs <= 0) {
+        const made = await begin(task, id);
+        wait?.seen(made);
+        return made;
+      }
       // Watched from before it exists, so that nothing it does falls in between.
       const isOurs = (seen: Task) => seen.id !== id || wait.seen(seen);
       const made = await follow(id, task.owner, { ...wait, seen: isOurs }, () => begin(task, id));

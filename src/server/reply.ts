@@ -218,9 +218,11 @@ function reportsOf(clock: Clock, { progress }: Call): (task: Task) => void {
 }
 
 function waitOf({ limits, signal, stop }: Call, { waits }: Way, report: (task: Task) => void): Wait {
+  const forMs = { not: 0, grace: limits.graceMs, hold: limits.holdMs }[waits];
   return {
-    forMs: { not: 0, grace: limits.graceMs, hold: limits.holdMs }[waits],
-    signal: AbortSignal.any([signal, stop]),
+    forMs,
+    // Nothing can cut short what takes no time.
+    signal: forMs === 0 ? signal : AbortSignal.any([signal, stop]),
     seen(task) {
       if (task.status !== "working") return true;
       report(task);
