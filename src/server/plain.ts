@@ -50,7 +50,8 @@ export function plainReader(): (header: HeaderValue, message: unknown) => PlainR
 
   /** By the SDK's own judgement, which depends on nothing else once all the rest is plain. */
   function isValid(header: HeaderValue, message: object, envelope: object): boolean {
-    const key = JSON.stringify(envelope);
+    const key = written(envelope);
+    if (key === undefined) return false;
     const known = valid.get(key);
     if (known !== undefined) return known;
     const { kind } = classifyInboundRequest({
@@ -73,6 +74,15 @@ export function plainReader(): (header: HeaderValue, message: unknown) => PlainR
     if (envelope[PROTOCOL_VERSION_META_KEY] !== tasksProtocol || !isValid(header, message, envelope)) return undefined;
     return { id, method: method as PlainMethod, params, client: readCapabilities(envelope[capabilitiesKey]) };
   };
+}
+
+/** As text, unless it is nested deeper than can be written: reading knows no depth. */
+function written(json: object): string | undefined {
+  try {
+    return JSON.stringify(json);
+  } catch {
+    return undefined;
+  }
 }
 
 function isObject(value: unknown): value is Record<string, unknown> {

@@ -216,6 +216,9 @@ const key = (where: "message" | "params" | "envelope", name: string, values: fc.
     else Object.defineProperty(draft[where], name, { value, enumerable: true, configurable: true, writable: true });
   });
 
+/** What can be read, and not written again. */
+const deep = `${"[".repeat(20_000)}${"]".repeat(20_000)}`;
+
 const anyValue = fc.oneof(fc.jsonValue({ maxDepth: 2 }), of<unknown>(null, 0, -0, 1.5, 1e30, "", "x", true, [], {}));
 const clientInfo = of<unknown>({ name: "x", version: "1" }, { name: "x" }, { version: 1 }, "x", null, {}, [], {
   name: "x",
@@ -275,6 +278,7 @@ const change: fc.Arbitrary<Change> = fc.oneof(
     (draft) => (draft.text = (message) => JSON.stringify(message).slice(0, -1)),
     (draft) => (draft.text = (message) => JSON.stringify(message).replace('"id"', '"id":3,"id"')),
     (draft) => (draft.text = (message) => JSON.stringify(message) + " ".repeat(70_000)),
+    (draft) => (draft.text = (message) => JSON.stringify(message).replace('"_meta":{', `"_meta":{"deep":${deep},`)),
     (draft) => (draft.text = () => ""),
     (draft) => (draft.path = "/mcp/"),
     (draft) => (draft.path = "/mcp?x=1"),
