@@ -1,7 +1,8 @@
 import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from "node:http";
 import { validateHostHeader, validateOriginHeader, type AuthInfo } from "@modelcontextprotocol/server";
 import type { Fast, FastAnswer } from "./fast.ts";
-import { plainLength, type HeaderValue, type plainReader } from "./plain.ts";
+import type { DirectCalls } from "./direct.ts";
+import { written, type HeaderValue, type PlainReader } from "./plain.ts";
 
 /** Where requests are taken from. Undefined: from anywhere. */
 export interface Place {
@@ -14,16 +15,17 @@ export interface Place {
 export interface Known {
   readonly auth?: AuthInfo | Response | undefined;
   readonly body?: unknown;
+  /** The answer itself, to be sent. */
+  readonly response?: Response;
 }
 
 export interface FastNodeOptions {
   readonly fast: Fast;
-  readonly plain: ReturnType<typeof plainReader>;
+  readonly direct: DirectCalls;
+  readonly plain: PlainReader;
   readonly place: Place;
   readonly authenticate: ((request: Request) => Promise<AuthInfo | Response | undefined>) | undefined;
   readonly closing: () => boolean;
-  /** What is longer is left to those who refuse it. */
-  readonly maxBodyBytes: number;
 }
 
 /** Passes a request on, with what is known of it, and with its body if that was read. */
@@ -33,27 +35,36 @@ export type Next = (known: Known, rawBody?: Buffer) => void;
  * Answers plain requests at the level of `node:http`: a web-standard request and response for each would cost more than
  * the rest together. Whatever is not plain is passed on, also when it turns out late.
  */
-export function fastNode({ fast, plain, place, authenticate, closing, maxBodyBytes }: FastNodeOptions) {
+export function fastNode({ fast, direct, plain, place, authenticate, closing }: FastNodeOptions) {
   const isInPlace = placeCheck(place);
 
   return async (incoming: IncomingMessage, outgoing: ServerResponse, brought: Known, next: Next): Promise<void> => {
     const headers = headersOf(incoming);
     const header: HeaderValue = (name) => headers?.[name] as string | undefined;
-    if (headers === undefined || closing() || !isInPlace(incoming, headers)) return next(brought);
-    if ((plainLength(header) ?? Infinity) > maxBodyBytes) return next(brought);
+    if (headers === undefined || closing() || !isInPlace(incoming, headers) || plain.length(header) === undefined)
+      return next(brought);
     const read = brought.body === undefined ? bodyOf(incoming) : null;
     if (read === undefined) return next(brought);
     const raw = (await read) ?? undefined;
     const message = raw === undefined ? brought.body : parsed(raw);
-    const request = plain(header, message);
-    if (request === undefined) return next(brought, raw);
-    const auth =
-      "auth" in brought || authenticate === undefined
-        ? brought.auth
-        : await authenticate(toRequest(incoming, headers.host, raw ?? JSON.stringify(message)));
-    const asker = auth instanceof Response ? undefined : fast.asker(auth);
-    if (asker === undefined) return next({ ...brought, auth }, raw);
-    return write(outgoing, await fast.answer(request, asker));
+    const plainOne = plain.read(header, message);
+    if (plainOne === undefined) return next(brought, raw);
+    let { auth } = brought;
+    if (!("auth" in brought) && authenticate !== undefined) {
+      const body = raw ?? written(message);
+      if (body === undefined) return next(brought);
+      auth = await authenticate(toRequest(incoming, headers.host, { body }));
+    }
+    const known = { ...brought, auth };
+    if (auth instanceof Response) return next(known, raw);
+    if (plainOne.kind === "call") {
+      const answer = await direct.answer(plainOne, openRequest(incoming, outgoing, headers.host), auth);
+      if (answer === undefined) return next(known, raw);
+      return answer instanceof Response ? next({ response: answer }, raw) : write(outgoing, answer);
+    }
+    const asker = fast.asker(auth);
+    if (asker === undefined) return next(known, raw);
+    return write(outgoing, await fast.answer(plainOne, asker));
   };
 }
 
@@ -108,10 +119,21 @@ function parsed(body: Buffer): unknown {
   }
 }
 
-/** For who authenticates. The body is there once more, as a signature may be over it. */
-function toRequest({ url, rawHeaders, socket }: IncomingMessage, host: string | undefined, body: string | Buffer) {
+/** A request whose body was read, and whose signal tells when its sender leaves. */
+function openRequest(incoming: IncomingMessage, outgoing: ServerResponse, host: string | undefined): Request {
+  const left = new AbortController();
+  const leave = () => {
+    if (!outgoing.writableFinished) left.abort("The client closed the connection.");
+  };
+  if (outgoing.destroyed) leave();
+  else outgoing.once("close", leave);
+  return toRequest(incoming, host, { signal: left.signal });
+}
+
+/** For who authenticates, the body is there once more, as a signature may be over it. */
+function toRequest({ url, rawHeaders, socket }: IncomingMessage, host: string | undefined, more: RequestInit): Request {
   const scheme = "encrypted" in socket ? "https" : "http";
-  const headers = new Headers();
-  for (let n = 0; n < rawHeaders.length; n += 2) headers.append(rawHeaders[n] ?? "", rawHeaders[n + 1] ?? "");
-  return new Request(`${scheme}://${host}${url}`, { method: "POST", headers, body });
+  const headers: [name: string, value: string][] = [];
+  for (let n = 0; n < rawHeaders.length; n += 2) headers.push([rawHeaders[n] ?? "", rawHeaders[n + 1] ?? ""]);
+  return new Request(`${scheme}://${host}${url}`, { method: "POST", headers, ...more });
 }

@@ -4,7 +4,7 @@ import type { Engine } from "../engine/engine.ts";
 import { TaskError, type RpcError } from "../errors.ts";
 import type { Stamp } from "../protocol/wire.ts";
 import { answerTo, cancelTask, getTaskText, updateTask, type Caller, type Params } from "./methods.ts";
-import type { PlainMethod, PlainRequest } from "./plain.ts";
+import type { PlainMethod, PlainTaskRequest } from "./plain.ts";
 import { pollLimiter, type PollLimit } from "./poll-limit.ts";
 import { Recent } from "./recent.ts";
 import type { ServerParts } from "./server.ts";
@@ -21,7 +21,7 @@ export interface Fast {
   /** Whoever this is, if plain requests of theirs can be answered here by now. */
   asker(auth: AuthInfo | undefined): Asker | undefined;
   /** Answers a plain request. Never rejects. */
-  answer(request: PlainRequest, asker: Asker): Promise<FastAnswer>;
+  answer(request: PlainTaskRequest, asker: Asker): Promise<FastAnswer>;
   /** The refusal of a message that the SDK is to answer, if it is a poll that comes too soon. */
   refuse(message: object, auth: AuthInfo | undefined): FastAnswer | undefined;
   /** Notes what the SDK's answer to a plain request says of the server. */

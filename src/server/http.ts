@@ -19,6 +19,7 @@ import { asTaskError, requireWhole, TaskError, type RpcError } from "../errors.t
 import { capabilitiesKey, readCapabilities, tasksProtocol } from "../protocol/capabilities.ts";
 import { readText } from "./body.ts";
 import { fastAnswers, requestIdOf, type FastAnswer } from "./fast.ts";
+import { directCalls } from "./direct.ts";
 import { fastNode, type Known, type Place } from "./fast-node.ts";
 import { streamLimits } from "./listen.ts";
 import { answerTo, wantedTasks, type Params } from "./methods.ts";
@@ -105,12 +106,10 @@ export function serve(parts: ServerParts, factory: McpServerFactory, options: Se
   requireWhole(1, { ...pollLimit });
   const limits = streamLimits(maxStreamsPerOwner, maxStreams);
   const servers = taskServers(parts, factory, limits);
-  const sdk = createMcpHandler(servers.factory, {
-    keepAliveMs,
-    maxSubscriptions: maxStreams,
-    maxRequestBodySize: maxBodyBytes,
-  });
-  const plain = plainReader();
+  const handling = { keepAliveMs, maxSubscriptions: maxStreams, maxRequestBodySize: maxBodyBytes };
+  const sdk = createMcpHandler(servers.factory, handling);
+  const direct = directCalls(servers, handling);
+  const plain = plainReader(parts.tools, maxBodyBytes);
   const fast = fastAnswers(parts, pollLimit, () => parts.clock.now());
   const streams = taskStreams(parts.engine, keepAliveMs, parts.onError);
   const listeners = new Set<ReturnType<typeof stoppable>>();
@@ -141,7 +140,10 @@ export function serve(parts: ServerParts, factory: McpServerFactory, options: Se
       const message = `The header ${badHeader} may hold visible ASCII only. Encode what it stands for as =?base64?...?=`;
       return failure(400, { code: headerMismatch, message }, requestIdOf(parsedBody));
     }
-    const aboutTask = plain((name) => request.headers.get(name), parsedBody);
+    const plainOne = plain.read((name) => request.headers.get(name), parsedBody);
+    const called = plainOne?.kind === "call" ? await direct.answer(plainOne, request, auth) : undefined;
+    if (called !== undefined) return called instanceof Response ? called : toResponse(called);
+    const aboutTask = plainOne?.kind === "task" ? plainOne : undefined;
     const asker = aboutTask === undefined ? undefined : fast.asker(auth);
     if (aboutTask !== undefined && asker !== undefined) return toResponse(await fast.answer(aboutTask, asker));
     const refusal = fast.refuse(parsedBody, auth);
@@ -204,13 +206,16 @@ export function serve(parts: ServerParts, factory: McpServerFactory, options: Se
   function adapter(handle: (request: Request, known: Known) => Promise<Response>, place: Place) {
     const found = new WeakMap<IncomingMessage, Known>();
     const listener = getRequestListener(
-      (request, { incoming }) => handle(request, found.get(incoming as never) ?? {}),
+      (request, { incoming }) => {
+        const known = found.get(incoming as never) ?? {};
+        return known.response ?? handle(request, known);
+      },
       {
         overrideGlobalObjects: false,
       },
     );
     const quick = fastNode({
-      ...{ fast, plain, place, maxBodyBytes, closing: () => closing !== undefined },
+      ...{ fast, direct, plain, place, closing: () => closing !== undefined },
       authenticate: options.authenticate === undefined ? undefined : authenticate,
     });
     return (incoming: IncomingMessage, outgoing: ServerResponse) => {
@@ -233,7 +238,7 @@ export function serve(parts: ServerParts, factory: McpServerFactory, options: Se
   async function closeAll(): Promise<void> {
     const stopped = [...listeners].map((listener) => listener.stop());
     await servers.stop();
-    await sdk.close();
+    await Promise.all([sdk.close(), direct.close()]);
     await streams.close();
     await Promise.all(stopped.map((stop) => stop()));
   }

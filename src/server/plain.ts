@@ -6,18 +6,27 @@ import {
 } from "@modelcontextprotocol/server";
 import { capabilitiesKey, readCapabilities, tasksProtocol, type ClientCapabilities } from "../protocol/capabilities.ts";
 import { isTaskId } from "../protocol/ids.ts";
+import type { TaskTool } from "../tool.ts";
 import type { Params } from "./methods.ts";
 import { Recent } from "./recent.ts";
 
-/**
- * A request about one task that the SDK would hand to our method as it is. It says the same thing in header and body,
- * in the plainest of the forms that are allowed.
- */
-export interface PlainRequest {
+/** A request that says the same thing in header and body, in the plainest of the forms that are allowed. */
+export type PlainRequest = PlainTaskRequest | PlainCall;
+
+/** A request about one task that the SDK would hand to our method as it is. */
+export interface PlainTaskRequest {
+  readonly kind: "task";
   readonly id: RequestId;
   readonly method: PlainMethod;
   readonly params: Params;
   readonly client: ClientCapabilities;
+}
+
+/** A call of a tool of ours. Whether it is a good one is for the SDK to say. */
+export interface PlainCall {
+  readonly kind: "call";
+  readonly tool: TaskTool;
+  readonly message: object;
 }
 
 export type PlainMethod = "tasks/get" | "tasks/update" | "tasks/cancel";
@@ -35,18 +44,28 @@ const longestEnvelope = 4 * 1024;
 
 const methods: ReadonlySet<unknown> = new Set<PlainMethod>(["tasks/get", "tasks/update", "tasks/cancel"]);
 
-/** How many bytes a plain request with these headers has, or undefined if they are none of a plain request. */
-export function plainLength(header: HeaderValue): number | undefined {
-  if (!methods.has(header("mcp-method")) || header("mcp-protocol-version") !== tasksProtocol) return undefined;
-  if (!isJsonContentType(header("content-type") ?? null)) return undefined;
-  const length = header("content-length") ?? "";
-  return /^\d{1,6}$/.test(length) && Number(length) <= longestBody ? Number(length) : undefined;
+/** Recognises plain requests. What it doesn't know is for the SDK, which refuses what has to be refused. */
+export interface PlainReader {
+  /** How many bytes a plain request with these headers has, or undefined if they are none of a plain request. */
+  length(header: HeaderValue): number | undefined;
+  read(header: HeaderValue, message: unknown): PlainRequest | undefined;
 }
 
-/** Recognises plain requests. What it doesn't know is for the SDK, which refuses what has to be refused. */
-export function plainReader(): (header: HeaderValue, message: unknown) => PlainRequest | undefined {
+export function plainReader(tools: readonly TaskTool[], maxBodyBytes: number): PlainReader {
+  // Of several versions, the last one is offered.
+  const byName = new Map(tools.map((tool) => [tool.name, tool]));
   // A client sends the same envelope with each request, and checking one takes longer than reading a task.
   const valid = new Recent<string, boolean>(256);
+  const longest = Math.min(longestBody, maxBodyBytes);
+
+  function length(header: HeaderValue): number | undefined {
+    const method = header("mcp-method");
+    if (!(method === "tools/call" ? byName.has(header("mcp-name") ?? "") : methods.has(method))) return undefined;
+    if (header("mcp-protocol-version") !== tasksProtocol) return undefined;
+    if (!isJsonContentType(header("content-type") ?? null)) return undefined;
+    const told = header("content-length") ?? "";
+    return /^\d{1,6}$/.test(told) && Number(told) <= longest ? Number(told) : undefined;
+  }
 
   /** By the SDK's own judgement, which depends on nothing else once all the rest is plain. */
   function isValid(header: HeaderValue, message: object, envelope: object): boolean {
@@ -65,19 +84,30 @@ export function plainReader(): (header: HeaderValue, message: unknown) => PlainR
     return kind === "modern";
   }
 
-  return (header, message) => {
-    if (plainLength(header) === undefined || !isObject(message) || Object.keys(message).length !== 4) return undefined;
-    const { jsonrpc, id, method, params } = message;
-    if (jsonrpc !== "2.0" || !isRequestId(id) || method !== header("mcp-method") || !isObject(params)) return undefined;
-    const { taskId, _meta: envelope } = params;
-    if (!isTaskId(taskId) || taskId !== header("mcp-name") || !isObject(envelope)) return undefined;
-    if (envelope[PROTOCOL_VERSION_META_KEY] !== tasksProtocol || !isValid(header, message, envelope)) return undefined;
-    return { id, method: method as PlainMethod, params, client: readCapabilities(envelope[capabilitiesKey]) };
+  return {
+    length,
+    read(header, message) {
+      if (length(header) === undefined || !isObject(message)) return undefined;
+      const { jsonrpc, id, method, params } = message;
+      const subject = header("mcp-name");
+      if (method !== header("mcp-method") || !isObject(params)) return undefined;
+      if (method === "tools/call") {
+        const tool = params.name === subject ? byName.get(params.name as string) : undefined;
+        return tool === undefined ? undefined : { kind: "call", tool, message };
+      }
+      if (jsonrpc !== "2.0" || !isRequestId(id) || Object.keys(message).length !== 4) return undefined;
+      const { taskId, _meta: envelope } = params;
+      if (!isTaskId(taskId) || taskId !== subject || !isObject(envelope)) return undefined;
+      if (envelope[PROTOCOL_VERSION_META_KEY] !== tasksProtocol || !isValid(header, message, envelope))
+        return undefined;
+      const client = readCapabilities(envelope[capabilitiesKey]);
+      return { kind: "task", id, method: method as PlainMethod, params, client };
+    },
   };
 }
 
 /** As text, unless it is nested deeper than can be written: reading knows no depth. */
-function written(json: object): string | undefined {
+export function written(json: unknown): string | undefined {
   try {
     return JSON.stringify(json);
   } catch {

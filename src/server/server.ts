@@ -6,6 +6,7 @@ import {
   type AuthInfo,
   type CallToolResult,
   type InputRequiredResult,
+  type McpRequestContext,
   type McpServerFactory,
   type ServerContext,
 } from "@modelcontextprotocol/server";
@@ -30,6 +31,7 @@ import { progressTo } from "./progress.ts";
 import { createPushes } from "./push.ts";
 import { reply, type Reply, type Terms } from "./reply.ts";
 import { addResults } from "./results.ts";
+import { convertedOnce } from "./schemas.ts";
 import type { Seal } from "./seal.ts";
 import { intercept, type Amend, type Answer, type Exchanges } from "./swap.ts";
 
@@ -57,6 +59,8 @@ export interface TaskServers {
   readonly factory: McpServerFactory;
   /** Resolves when the answers that came with a request are kept; rejects with what kept one from it. */
   kept(request: Request): Promise<unknown>;
+  /** Makes a server for one call in protocol 2026-07-28: of our tools and methods, it has this tool only. */
+  callee(tool: TaskTool, context: McpRequestContext): Promise<McpServer>;
   /** Answers the calls that wait for a task as if their time was up. Resolves when no call is left. */
   stop(): Promise<void>;
 }
@@ -96,36 +100,53 @@ export function taskServers(parts: ServerParts, factory: McpServerFactory, strea
     keepings.set(request, [...(keepings.get(request) ?? []), kept]);
   }
 
-  return {
-    async factory(context) {
-      try {
-        const mcp = await factory(context);
-        if (!(mcp instanceof McpServer)) throw new TaskError("MISUSE", { detail: "The factory makes an McpServer." });
-        const old = context.era === "legacy" ? legacySide(legacyParts, mcp, context) : null;
-        const amend: Amend = (method, params, given) => {
-          const result = method === "tools/list" ? shownTo(isDeclared(params), hasCompanions, tools, given) : given;
-          return old === null ? result : old.amend(method, params, result);
-        };
-        const exchanges = intercept(mcp, amend, old?.door);
-        if (old === null) addMethods(mcp, parts, exchanges);
-        else old.addMethods(exchanges);
-        if (parts.blobs !== null) addResults(mcp, parts, parts.blobs);
-        for (const tool of tools) {
-          const terms = (ctx: ServerContext) =>
-            old === null ? currentTerms(parts, tool, ctx) : old.terms(exchanges, tool, ctx);
-          const registered = addTool(mcp, tool, (ctx) =>
-            track(answerCall({ parts, exchanges, terms, connection, stop }, ctx)),
-          );
-          if (old !== null) registered.execution = { taskSupport: tool.support };
-        }
-        const host = { caller: (ctx: ServerContext) => callerOf(parts, ctx), stop, track };
-        if (hasCompanions) addCompanions(mcp, parts, host);
-        return mcp;
-      } catch (thrown) {
+  /** The author's server, with us between it and its transport. */
+  async function made(context: McpRequestContext) {
+    const mcp = await factory(context);
+    if (!(mcp instanceof McpServer)) throw new TaskError("MISUSE", { detail: "The factory makes an McpServer." });
+    const old = context.era === "legacy" ? legacySide(legacyParts, mcp, context) : null;
+    const amend: Amend = (method, params, given) => {
+      const result = method === "tools/list" ? shownTo(isDeclared(params), hasCompanions, tools, given) : given;
+      return old === null ? result : old.amend(method, params, result);
+    };
+    return { mcp, old, exchanges: intercept(mcp, amend, old?.door) };
+  }
+
+  function offer({ mcp, old, exchanges }: Awaited<ReturnType<typeof made>>, tool: TaskTool): void {
+    const terms = (ctx: ServerContext) =>
+      old === null ? currentTerms(parts, tool, ctx) : old.terms(exchanges, tool, ctx);
+    const registered = addTool(mcp, tool, (ctx) =>
+      track(answerCall({ parts, exchanges, terms, connection, stop }, ctx)),
+    );
+    if (old !== null) registered.execution = { taskSupport: tool.support };
+  }
+
+  /** Reports what a factory throws: the SDK keeps it to itself. */
+  function telling<C extends readonly unknown[]>(make: (...args: C) => Promise<McpServer>) {
+    return (...args: C) =>
+      make(...args).catch((thrown: unknown) => {
         answerTo(thrown, parts.onError);
         throw thrown;
-      }
-    },
+      });
+  }
+
+  return {
+    factory: telling(async (context: McpRequestContext) => {
+      const server = await made(context);
+      const { mcp, old, exchanges } = server;
+      if (old === null) addMethods(mcp, parts, exchanges);
+      else old.addMethods(exchanges);
+      if (parts.blobs !== null) addResults(mcp, parts, parts.blobs);
+      for (const tool of tools) offer(server, tool);
+      const host = { caller: (ctx: ServerContext) => callerOf(parts, ctx), stop, track };
+      if (hasCompanions) addCompanions(mcp, parts, host);
+      return mcp;
+    }),
+    callee: telling(async (tool: TaskTool, context: McpRequestContext) => {
+      const server = await made(context);
+      offer(server, tool);
+      return server.mcp;
+    }),
     kept: (request) => Promise.all(keepings.get(request) ?? []),
     async stop() {
       stopping.abort(new TaskError("SHUTTING_DOWN"));
@@ -187,12 +208,13 @@ function addTool(mcp: McpServer, tool: TaskTool, answer: (ctx: ServerContext) =>
   const config = {
     ...(title === undefined ? {} : { title }),
     ...(description === undefined ? {} : { description }),
-    ...(outputSchema === undefined ? {} : { outputSchema }),
+    ...(outputSchema === undefined ? {} : { outputSchema: convertedOnce(outputSchema) }),
     ...(annotations === undefined ? {} : { annotations }),
     ...(icons === undefined ? {} : { icons }),
   };
   if (inputSchema === undefined) return mcp.registerTool(tool.name, config, (ctx) => answer(ctx));
-  return mcp.registerTool(tool.name, { ...config, inputSchema }, (_args, ctx) => answer(ctx));
+  const withInput = { ...config, inputSchema: convertedOnce(inputSchema) };
+  return mcp.registerTool(tool.name, withInput, (_args, ctx) => answer(ctx));
 }
 
 /** The terms of a call in protocol 2026-07-28. */

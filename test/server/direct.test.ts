@@ -1,0 +1,313 @@
+import { once } from "node:events";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
+import { text } from "node:stream/consumers";
+import fc from "fast-check";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { McpServer, type McpServerFactory } from "@modelcontextprotocol/server";
+import { z } from "zod";
+import { channels } from "../../src/channels.ts";
+import { capabilitiesKey } from "../../src/protocol/capabilities.ts";
+import { idempotencyKey } from "../../src/protocol/idempotency.ts";
+import { serve, type ServeOptions } from "../../src/server/http.ts";
+import { taskTool } from "../../src/tool.ts";
+import { anyValue, change, changed, header, key, of, type Change } from "./drafts.ts";
+import {
+  authenticate,
+  completed,
+  declared,
+  factory,
+  open,
+  parameters,
+  question,
+  tools,
+  type Json,
+  type Served,
+} from "./harness.ts";
+import { send, type Came, type Sent } from "./paths.ts";
+
+const mirrored = taskTool({
+  name: "mirrored",
+  inputSchema: z.object({ region: z.string().meta({ "x-mcp-header": "Region" }).optional() }),
+  run: () => ({ content: [] }),
+});
+
+/** Nobody is held, so that every call is answered at once. */
+let served: Served;
+beforeAll(async () => {
+  served = await open(
+    { authenticate, maxBodyBytes: 50_000 },
+    { pollMs: 1_000 },
+    { grace: 0, hold: 0 },
+    { tools: [...tools, mirrored] },
+  );
+});
+afterAll(() => served[Symbol.asyncDispose]());
+
+const calling = (name: string, args: unknown, more: object = {}): Sent => ({
+  headers: [
+    ["accept", "application/json, text/event-stream"],
+    ["content-type", "application/json"],
+    ["mcp-protocol-version", "2026-07-28"],
+    ["mcp-method", "tools/call"],
+    ["mcp-name", name],
+    ["authorization", "Bearer ada"],
+  ],
+  body: JSON.stringify({
+    ...{ jsonrpc: "2.0", id: 7, method: "tools/call" },
+    params: parameters({ name, ...(args === undefined ? {} : { arguments: args }), ...more }, declared),
+  }),
+});
+
+let calls = 0;
+/** Sends it with a text of its own, so that no two calls are the same to a server that knows calls again. */
+const sendOnce = (port: number, sent: Sent, told: boolean) => {
+  calls += 1;
+  const nonce = `nonce-${calls.toString().padStart(8, "0")}`;
+  return send(port, { ...sent, body: sent.body.replaceAll("nonce-00000000", nonce) }, told);
+};
+
+/** An answer less what is another for each call. */
+const alike = ({ body, ...rest }: Came): unknown => ({
+  ...rest,
+  body: JSON.parse(
+    JSON.stringify(body, (name, value: unknown) =>
+      ["taskId", "createdAt", "lastUpdatedAt", "requestState"].includes(name) && typeof value === "string"
+        ? typeof value
+        : typeof value === "string"
+          ? value.replaceAll(/[A-Za-z0-9_-]{22}/g, "id").replaceAll(/nonce-\d+/g, "nonce")
+          : value,
+    ) ?? "null",
+  ) as unknown,
+});
+
+/** How many tasks there were. */
+let created = 0;
+const count = () => void (created += 1);
+beforeAll(() => channels.created.subscribe(count));
+afterAll(() => channels.created.unsubscribe(count));
+
+const nextTask = () =>
+  new Promise<void>((resolve) => {
+    const begun = () => {
+      channels.created.unsubscribe(begun);
+      resolve();
+    };
+    channels.created.subscribe(begun);
+  });
+
+/** What comes of a request on both ways: the answer, and how many tasks. */
+async function both(sent: Sent, port = served.listening.port) {
+  const outcomes = [];
+  for (const told of [true, false]) {
+    const before = created;
+    const came = await sendOnce(port, sent, told);
+    outcomes.push({ ...(alike(came) as object), tasks: created - before });
+  }
+  const [ours, stock] = outcomes;
+  return { ours, stock };
+}
+
+test.for([
+  ["optional", { text: "nonce-00000000" }, 1],
+  ["optional", { text: "nonce-00000000", count: "three" }, 0],
+  ["optional", undefined, 0],
+  ["required", undefined, 1],
+  ["required", { any: ["thing", { deep: null }] }, 1],
+  ["typed", {}, 1],
+  ["asks_first", {}, 0],
+  ["plain", { name: "nonce-00000000" }, 0],
+  ["mirrored", {}, 1],
+  ["mirrored", { region: "nonce-00000000" }, 0],
+  ["nothing", {}, 0],
+] as const)("a call of %s with %j comes to the same on both ways: %i task", async ([name, args, tasks]) => {
+  const { ours, stock } = await both(calling(name, args));
+  expect(ours).toEqual(stock);
+  expect(ours).toMatchObject({ tasks });
+});
+
+test("whatever is sent, the two ways answer alike, and make as many tasks", { timeout: 120_000 }, async () => {
+  let made = 0;
+  const start = fc.record({
+    name: of("optional", "optional", "required", "typed", "asks_first", "plain", "mirrored"),
+    changes: fc.array(
+      fc.oneof(
+        change,
+        header("mcp-method", of("tools/call", "tools/list", "tasks/get")),
+        header("mcp-name", of("optional", "required", "plain", "task_wait", "=?base64?b3B0aW9uYWw=?=", " optional")),
+        header("mcp-param-region", of("x", "eu", "=?base64?***?=")),
+        key("message", "method", of<unknown>("tools/call", "tools/list", "tasks/get")),
+        key("params", "name", fc.oneof(anyValue, of<unknown>("optional", "required", "plain", "task_cancel"))),
+        key("params", "arguments", fc.oneof(anyValue, of<unknown>({ text: "nonce-00000000", count: 2 }, { text: 1 }))),
+        key("params", "inputResponses", fc.oneof(anyValue, fc.dictionary(fc.string(), anyValue))),
+        key("envelope", idempotencyKey, of<unknown>("short", 1, "nonce-00000000-nonce-00000000")),
+        key("envelope", "traceparent", of<unknown>(`00-${"a".repeat(32)}-${"b".repeat(16)}-01`, "x", 1)),
+        of<Change>((draft) => (draft.text = (message) => JSON.stringify(message) + " ".repeat(60_000))),
+      ),
+      { maxLength: 2 },
+    ),
+  });
+  await fc.assert(
+    fc.asyncProperty(start, async ({ name, changes }) => {
+      const { ours, stock } = await both(changed(calling(name, { text: "nonce-00000000" }), changes));
+      expect(ours).toEqual(stock);
+      made += ours?.tasks ?? 0;
+    }),
+    { numRuns: 400 },
+  );
+  expect(made).toBeGreaterThan(100);
+});
+
+test("a key is of one call, whichever way it comes", async () => {
+  const args = { text: "the same" };
+  const sent = calling("optional", args, { _meta: { [idempotencyKey]: "k".repeat(22) } });
+  const ids = [];
+  for (const told of [true, false, true])
+    ids.push(((await send(served.listening.port, sent, told)).body as Json).result);
+  expect(new Set(ids.map(({ taskId }) => taskId as string)).size).toBe(1);
+});
+
+test.for([
+  ["optional", completed("done", { structuredContent: { a: 1 } })],
+  ["typed", completed("done", { structuredContent: { url: "https://x.example/" } })],
+  ["typed", completed("done", { structuredContent: { no: "url" } })],
+  ["optional", { status: "failed", error: '{"code":-32000,"message":"no luck","data":[1]}', statusMessage: "no luck" }],
+  ["optional", { status: "failed", error: '{"code":-32021,"message":"no form"}', statusMessage: "no form" }],
+  ["optional", { status: "cancelled", statusMessage: null }],
+] as const)("a %s that ends within the grace is answered alike: %j", async ([name, outcome]) => {
+  await using patient = await open({}, {}, { grace: "20s" });
+  const answers = [];
+  for (const told of [true, false]) {
+    const begun = nextTask();
+    const answered = send(patient.listening.port, calling(name, { text: "x" }), told);
+    await begun;
+    await patient.finish(await patient.claim(), outcome);
+    answers.push(alike(await answered));
+  }
+  expect(answers[0]).toEqual(answers[1]);
+});
+
+test("what asks within the grace, and progress on a held call, go out alike", async () => {
+  await using patient = await open({}, { pollMs: 1_000 }, { grace: "20s", hold: "20s" });
+  for (const capabilities of [declared, { elicitation: {} }]) {
+    const answers = [];
+    for (const told of [true, false]) {
+      const sent = calling("each", {}, { _meta: { progressToken: "p" } });
+      const body: Json = JSON.parse(sent.body);
+      body.params._meta[capabilitiesKey] = capabilities;
+      const begun = nextTask();
+      const answered = send(patient.listening.port, { ...sent, body: JSON.stringify(body) }, told);
+      await begun;
+      const claim = await patient.claim();
+      const waits = { inputs: [{ key: "one", request: question("Well?") }], events: [], timers: [] };
+      await patient.engine.attempts.park(claim, waits, false);
+      answers.push(alike(await answered));
+    }
+    expect(answers[0]).toEqual(answers[1]);
+  }
+});
+
+test("a body that was read before us, and is nested too deeply to be written, is refused on both ways", async () => {
+  const server = createServer((incoming, outgoing) => {
+    void text(incoming).then((read) => {
+      served.handler.node(Object.assign(incoming, { body: JSON.parse(read) as unknown }), outgoing);
+    });
+  });
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const sent = calling("required", { deep: "deep" });
+  const body = sent.body.replace('"deep":"deep"', `"deep":${"[".repeat(20_000)}${"]".repeat(20_000)}`);
+  const { ours, stock } = await both({ ...sent, path: "/", body }, (server.address() as AddressInfo).port);
+  server.close();
+  expect(ours).toEqual(stock);
+  expect(ours).toMatchObject({ body: { error: { code: -32602 } }, tasks: 0 });
+});
+
+/** Serves the same tasks by another factory, and tells what its servers saw. */
+async function withFactory(make: McpServerFactory, options: ServeOptions = { authenticate }) {
+  const handler = serve(served.parts, make, options);
+  const { port } = await handler.listen();
+  return { port, [Symbol.asyncDispose]: () => handler.close() };
+}
+
+const stock = () => factory();
+const wrapped = (seen: unknown[]): McpServerFactory => {
+  return ({ era, authInfo, requestInfo }) => {
+    const mcp = factory();
+    const connect = mcp.connect.bind(mcp);
+    mcp.connect = async (transport) => {
+      await connect(transport);
+      const deliver = transport.onmessage;
+      transport.onmessage = (message, extra) => {
+        seen.push({ era, authInfo, agent: requestInfo?.headers.get("x-agent"), message });
+        // oxlint-disable-next-line typescript/no-deprecated -- servers may still look there
+        seen.push([mcp.server.getClientVersion(), mcp.server.getClientCapabilities()]);
+        seen.push([extra?.authInfo, extra?.request?.headers.get("x-agent"), extra?.request?.url.replace(/:\d+/, "")]);
+        deliver?.(message, extra);
+      };
+    };
+    return mcp;
+  };
+};
+
+test("an author's server sees the same of a call on both ways", async () => {
+  const seen: unknown[] = [];
+  await using other = await withFactory(wrapped(seen));
+  const sent = calling("required", {});
+  const headers = [...sent.headers, ["x-agent", "smith"] as const];
+  const { ours, stock } = await both({ ...sent, headers }, other.port);
+  expect(ours).toEqual(stock);
+  expect(seen).toHaveLength(6);
+  expect(seen.slice(0, 3)).toEqual(seen.slice(3));
+});
+
+test.for<[string, McpServerFactory, number]>([
+  ["takes few arguments", () => new McpServer({ name: "few", version: "1" }, { maxToolInputElements: 2 }), 0],
+  ["throws", () => Promise.reject(new Error("not today")), 0],
+  ["refuses by header", ({ requestInfo }) => (requestInfo?.headers.has("x-in") ? stock() : refuse()), 0],
+  ["has a tool of that name", () => withTool("required"), 0],
+  ["makes no McpServer", () => stock().server, 0],
+  ["guards every call", () => guarded(), 0],
+  [
+    "knows only older protocols",
+    () => new McpServer({ name: "old", version: "1" }, { supportedProtocolVersions: ["2025-11-25"] }),
+    1,
+  ],
+])("an author's server that %s does so on both ways", async ([, make, tasks]) => {
+  await using other = await withFactory(make);
+  const { ours, stock } = await both(calling("required", { a: [1, 2, 3] }), other.port);
+  expect(ours).toEqual(stock);
+  expect(ours).toMatchObject({ tasks });
+});
+
+function refuse(): never {
+  throw new Error("not you");
+}
+
+function withTool(name: string) {
+  const mcp = stock();
+  mcp.registerTool(name, {}, () => ({ content: [] }));
+  return mcp;
+}
+
+/** Answers every call itself, whatever it is of. */
+function guarded() {
+  const mcp = stock();
+  mcp.server.setRequestHandler("tools/call", () => ({ content: [{ type: "text", text: "no" }], isError: true }));
+  return mcp;
+}
+
+test("a call is answered by a server with no other tool of ours, and by one with all where its length is untold", async () => {
+  const made: McpServer[] = [];
+  await using other = await withFactory(() => {
+    const mcp = stock();
+    made.push(mcp);
+    return mcp;
+  });
+  await both(calling("required", {}), other.port);
+  const has = (mcp: McpServer | undefined, name: string) => mcp?.toolInputSchemaJson(name) !== undefined;
+  expect(made.map((mcp) => [has(mcp, "plain"), has(mcp, "required"), has(mcp, "typed")])).toEqual([
+    [true, true, false],
+    [true, true, true],
+  ]);
+});
