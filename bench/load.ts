@@ -32,6 +32,21 @@ export async function load(target: Target, connections: number, forMs: number): 
   return { answers: counts.reduce((sum, count) => sum + count, 0), ms };
 }
 
+/** Milliseconds of each answer, on one connection and one after the other, for so long. */
+export async function latencies(target: Target, forMs: number): Promise<number[]> {
+  const socket = await open(target.port);
+  const until = performance.now() + forMs;
+  const found: number[] = [];
+  let last = performance.now();
+  await repeat(socket, target, until, () => {
+    const now = performance.now();
+    found.push(now - last);
+    last = now;
+  });
+  socket.destroy();
+  return found;
+}
+
 /** One answer, with its head. */
 export async function exchange(
   port: number,
@@ -58,7 +73,12 @@ async function open(port: number): Promise<Socket> {
   return socket;
 }
 
-function repeat(socket: Socket, { request, answerBytes }: Target, until: number): Promise<number> {
+function repeat(
+  socket: Socket,
+  { request, answerBytes }: Target,
+  until: number,
+  answered: () => void = () => {},
+): Promise<number> {
   return new Promise((resolve, reject) => {
     let answers = 0;
     let missing = answerBytes;
@@ -67,6 +87,7 @@ function repeat(socket: Socket, { request, answerBytes }: Target, until: number)
       if (missing > 0) return;
       if (missing < 0) return reject(new Error("an answer was longer than the first one"));
       answers += 1;
+      answered();
       missing = answerBytes;
       if (performance.now() > until) resolve(answers);
       else socket.write(request);

@@ -14,6 +14,7 @@ const benchmarks: Readonly<Record<string, () => Promise<Benchmark>>> = {
   economy: async () => (await import("./economy.ts")).economy,
   engine: async () => (await import("./engine.ts")).engine,
   engines: async () => (await import("./engines.ts")).engines,
+  held: async () => (await import("./held.ts")).held,
   listen: async () => (await import("./listen.ts")).listen,
   notify: async () => (await import("./notify.ts")).notify,
   poll: async () => (await import("./poll.ts")).poll,

@@ -64,9 +64,9 @@ const names: readonly string[] = Object.values(companionNames);
 const misnamed = (name: string) =>
   new TaskError("MISUSE", { detail: `${name} is a tool of mcp-tasks. Rename yours, or say companions: false.` });
 
-const oneTask = { taskId: z.string().describe("The id that the handle of the call named") };
-const respondSchema = z.object({
-  ...oneTask,
+// Made once: there is a server for each request, and a held call keeps its own for as long as it waits.
+const taskSchema = z.object({ taskId: z.string().describe("The id that the handle of the call named") });
+const respondSchema = taskSchema.extend({
   key: z.string().describe("The question's key"),
   answer: z.record(z.string(), z.unknown()).describe("The fields that the question asks for"),
 });
@@ -103,7 +103,7 @@ export function addCompanions(mcp: McpServer, parts: CompanionParts, host: Compa
         "Gets the result of a tool call that was answered with a task id because it takes long. Waits up to " +
         `${longestWaitMs / 1_000} seconds for it; if it takes longer, says how far it is, and is to be called again.`,
       annotations: { readOnlyHint: true, openWorldHint: false },
-      inputSchema: z.object(oneTask),
+      inputSchema: taskSchema,
     },
     async ({ taskId }, owner, ctx) => {
       const send = progressTo(ctx);
@@ -124,7 +124,7 @@ export function addCompanions(mcp: McpServer, parts: CompanionParts, host: Compa
       description:
         "Stops the task of a tool call that was answered with a task id. What it has done by then stays done.",
       annotations: { destructiveHint: true, idempotentHint: true, openWorldHint: false },
-      inputSchema: z.object(oneTask),
+      inputSchema: taskSchema,
     },
     async ({ taskId }, owner) => {
       await engine.cancel(taskId, owner);
