@@ -62,7 +62,7 @@ describe.each(channels)("the official Tasks client over %s", (channel) => {
   });
 
   test("finds the extension when it connects", () => {
-    expect(client.getServerCapabilities()?.extensions).toEqual({ [extension]: {} });
+    expect(client.getServerCapabilities()?.extensions).toHaveProperty([extension], {});
     expect(session.capabilities).toEqual({
       inventory: "known-handles",
       execution: true,
