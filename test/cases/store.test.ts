@@ -315,13 +315,16 @@ test("BL-45: killed at any moment, the server never shows a state without what b
     await using server = await program(flags);
     // The wire client refuses a task whose payload doesn't go with its status.
     for (const id of ids) expect((await server.wire.get(id)).body.error).toBeUndefined();
+    const before = ids.length;
     const starting = Promise.allSettled(
       Array.from({ length: 60 }, async (_, index) => {
         const tool = ["journal", "protocol_error_job", "ask_twice"][index % 3] ?? "";
         ids.push(await server.wire.start(tool));
       }),
     );
-    await pause(20 + Math.random() * 150);
+    // However slow the machine: a moment at which nothing was acknowledged would show nothing.
+    await until("a task was started", async () => ids.length > before);
+    await pause(Math.random() * 150);
     await server.stop("SIGKILL");
     await starting;
   }
