@@ -97,7 +97,7 @@ export function argumentsFrom(text: string): Record<string, unknown> {
 }
 
 /** An id, or the beginning of one, that begins with a dash, and is none of our options. */
-const dashed = /^-[\w-]{21}$|^-[^-ohV][\w-]{3,19}$/;
+const dashed = /^-[\w-]{21}$|^-[^-ohV][\w-]{2,19}$/;
 
 /**
  * The command line in a form that the parser can take: `--stdio` has the rest of the line, `--arg` and `--set` may be

@@ -183,4 +183,14 @@ describe("short ids", () => {
       stdout: "done\n",
     });
   });
+
+  test("four characters of an id are enough where the first is a dash", async () => {
+    const id = "-XD0efghij_lmnopqrstuv";
+    await using server = await fakeServer(({ method }, reply) =>
+      reply.result(method === "tools/call" ? created({ taskId: id }) : working({ taskId: id })),
+    );
+    await run(["call", "first", "--detach", "--url", server.url]);
+    const ran = await run(["get", "-XD0", "--json", "--url", server.url]);
+    expect(parsed(ran)).toMatchObject({ document: { taskId: id }, error: undefined });
+  });
 });
