@@ -22,13 +22,15 @@ import { version } from "./version.ts";
 
 const words = process.argv.slice(2);
 let out = createOutput(words.includes("--json"));
-let line: Line = (...command) => ["mcp-tasks", ...command].join(" ");
+/** What the next command begins with. Whoever runs this by npx may have no `mcp-tasks` on the path. */
+const self = process.env.npm_command === "exec" ? "npx mcp-tasks" : "mcp-tasks";
+let line: Line = (...command) => [self, ...command.map(shellWord)].join(" ");
 
 /** An end that is no success: a document where there was none, and the error. */
 function fail(thrown: unknown, output: Output): Exit {
   const error = asCliError(thrown, line);
   const { code, exit, message, taskId } = error;
-  const next = error.next ?? (exit === exits.usage ? `mcp-tasks ${words[0] ?? ""} --help` : undefined);
+  const next = error.next ?? (exit === exits.usage ? `${self} ${words[0] ?? ""} --help` : undefined);
   if (output.documents === 0)
     output.document({ ...(taskId === undefined ? {} : { taskId }), status: "unknown", error: { code, message } });
   output.error(new CliError(exit, code, message, { taskId, next }));
@@ -49,7 +51,7 @@ process.stdout.on("error", () => process.exit(exits.unexpected)); // whoever rea
 
 const run: Run = async (options, body) => {
   const targets = targetWords(options);
-  line = (...command) => ["mcp-tasks", ...command.map(shellWord), ...targets].join(" ");
+  line = (...command) => [self, ...command.map(shellWord), ...targets].join(" ");
   out = createOutput(options.json === true);
   end(await body({ options, out, interrupts, line }).catch((thrown: unknown) => fail(thrown, out)));
 };
@@ -78,7 +80,7 @@ try {
   else {
     const message = thrown.code === "commander.help" ? "Give a command." : thrown.message.replace(/^error: /, "");
     const known = program.commands.some((command) => command.name() === words[0]);
-    const next = known ? `mcp-tasks ${words[0] ?? ""} --help` : "mcp-tasks --help";
+    const next = known ? `${self} ${words[0] ?? ""} --help` : `${self} --help`;
     end(fail(new CliError(exits.usage, "USAGE", message, { next }), out));
   }
 }

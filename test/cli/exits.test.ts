@@ -89,6 +89,21 @@ describe("2 usage", () => {
   });
 });
 
+describe("the command that comes next", () => {
+  const next = async (...args: string[]) =>
+    parsed(await run([...args, "--json"], { env: { npm_command: "exec" } })).error.next;
+
+  test("is run by npx where this one was", async () => {
+    const url = "http://127.0.0.1:9/mcp";
+    expect(await next("get", "x", "--url", url)).toBe(`npx mcp-tasks doctor --url ${url}`);
+    expect(await next("get")).toBe("npx mcp-tasks get --help");
+    expect(await next("frobnicate")).toBe("npx mcp-tasks --help");
+    expect(await next("get", "x")).toBe("npx mcp-tasks get --help");
+    expect(await next("purge")).toBe("npx mcp-tasks purge --db FILE");
+    expect(await next("worker", "--tools", "x.ts")).toBe("npx mcp-tasks worker --tools FILE --db FILE");
+  });
+});
+
 describe("3 not authorised", () => {
   test("for a server that wants a token, with the header to give", async () => {
     await using locked = await startFixture(["--tokens", "alice=A"]);

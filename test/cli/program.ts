@@ -39,7 +39,8 @@ export function temporaryFolder(): string {
 
 /** Starts the real program. Each test has a state folder of its own. */
 export function start(args: readonly string[], options: RunOptions = {}): Running {
-  const { NO_COLOR: _, ...inherited } = process.env;
+  // The tests themselves may have been started by npx.
+  const { NO_COLOR: _, npm_command: _npm, ...inherited } = process.env;
   const child = spawn(process.execPath, [...program, ...args], {
     cwd: options.cwd ?? root,
     stdio: "pipe",

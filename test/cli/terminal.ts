@@ -22,7 +22,7 @@ export function onTerminal(args: readonly string[], env: Readonly<Record<string,
   const folder = temporaryFolder();
   const socket = path.join(folder, "tmux");
   const tmux = (...words: string[]) => execFileSync("tmux", ["-S", socket, ...words], { encoding: "utf8", env: plain });
-  const { CI: _ci, NO_COLOR: _colour, TMUX: _tmux, ...plain } = process.env;
+  const { CI: _ci, NO_COLOR: _colour, TMUX: _tmux, npm_command: _npm, ...plain } = process.env;
   const settings = Object.entries({ XDG_STATE_HOME: folder, ...env }).map(
     ([name, value]) => `${name}=${quoted(value)}`,
   );

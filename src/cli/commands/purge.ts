@@ -14,7 +14,7 @@ export function addPurge(program: Command, run: Run): void {
   examples(withTarget(command, { db: true }), ["mcp-tasks purge --db tasks.db"]);
   command.action((options: CommonOptions) =>
     run(options, async (context) => {
-      if (options.db === undefined) throw usage("Give the database by --db.", "mcp-tasks purge --db FILE");
+      if (options.db === undefined) throw usage("Give the database by --db.", context.line("purge", "--db", "FILE"));
       await using database = await openDatabase(context, { mustExist: true });
       const total = { purged: 0, timedOut: 0, cancelled: 0 };
       for (let more = true; more;) {

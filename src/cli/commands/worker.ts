@@ -36,7 +36,7 @@ export function addWorker(program: Command, run: Run): void {
     run(options, async (context) => {
       const { out, interrupts } = context;
       if (options.db === undefined)
-        throw usage("Give the database by --db.", "mcp-tasks worker --tools FILE --db FILE");
+        throw usage("Give the database by --db.", context.line("worker", "--tools", "FILE", "--db", "FILE"));
       const tools = await toolsOf(options.tools);
       await using store = await openStore(options, false);
       await using tasks = createTasks({
