@@ -53,13 +53,22 @@ export function hintOf(field: FormField): string {
   return `${field.type === "integer" ? "a whole number" : "a number"}${least}${maximum === undefined ? "" : ` to ${maximum}`}`;
 }
 
+/** What a field takes: one of its choices, or what may be typed. */
+function takes(field: FormField): string {
+  const choices = choicesOf(field)?.map(({ value }) => oneLine(value));
+  return [choices?.join(" | ") ?? "", hintOf(field)].filter((note) => note !== "").join("; ");
+}
+
 /** What somebody typed, as the value that the field wants; what can't be one comes back as it is, to be refused. */
 export function valueOf(field: FormField, text: string): unknown {
   if (field.type === "boolean") {
     if (/^(y|yes|true|1|on)$/i.test(text)) return true;
     return /^(n|no|false|0|off)$/i.test(text) ? false : text;
   }
-  if (field.type === "integer" || field.type === "number") return text.trim() === "" ? text : Number(text);
+  if (field.type === "integer" || field.type === "number") {
+    const number = Number(text);
+    return text.trim() === "" || Number.isNaN(number) ? text : number;
+  }
   const choices = choicesOf(field);
   if (field.type === "array")
     return text
@@ -92,6 +101,16 @@ export function fieldComplaint(name: string, field: FormField, value: unknown): 
   return complaint?.replace(/^(content|result\.content)(\.[^:]*)?: /, "") ?? null;
 }
 
+/** What was given for a field, as its value. Throws a usage error that says what the field takes. */
+function givenValue(name: string, field: FormField, text: string): unknown {
+  const value = valueOf(field, text);
+  const complaint = fieldComplaint(name, field, value);
+  if (complaint === null) return value;
+  // Of a text or a list the question's line doesn't tell all: its length, say.
+  const isFree = field.type === "array" || (field.type === "string" && choicesOf(field) === undefined);
+  throw usage(`${oneLine(`${name}: ${isFree ? complaint : takes(field)}`)}.`);
+}
+
 /** The answer that these `name=value` pairs make, with defaults where nothing is said. Throws a usage error. */
 export function answerFrom(request: InputRequest, given: readonly [string, string][]): InputResponse {
   if (request.method !== "elicitation/create") throw usage("The question is not one for a person.");
@@ -103,7 +122,9 @@ export function answerFrom(request: InputRequest, given: readonly [string, strin
     );
   const content: Record<string, unknown> = {};
   for (const [name, { default: value }] of fields) if (value !== undefined) content[name] = value;
-  for (const [name, text] of given) content[name] = valueOf(fields.get(name) ?? {}, text);
+  for (const [name, text] of given) content[name] = givenValue(name, fields.get(name) ?? {}, text);
+  const missing = [...fields].find(([name]) => isRequired(request, name) && content[name] === undefined);
+  if (missing !== undefined) throw usage(oneLine(`${missing[0]} is needed: ${takes(missing[1]) || "text"}.`));
   // A URL is only visited; an answer to it has no content.
   const answer = request.params?.mode === "url" ? { action: "accept" } : { action: "accept", content };
   const complaint = complaintOf(request, answer)?.replace(/^content\./, "");
@@ -119,10 +140,7 @@ export function questionLines(key: string, request: InputRequest): string[] {
   for (const [name, field] of fieldsOf(request)) {
     const notes = [
       titleOf(name, field) === name ? "" : titleOf(name, field),
-      choicesOf(field)
-        ?.map(({ value }) => oneLine(value))
-        .join(" | ") ?? "",
-      hintOf(field),
+      takes(field),
       field.default === undefined ? "" : `default ${presetOf(field)}`,
       isRequired(request, name) ? "" : "optional",
     ];

@@ -167,7 +167,8 @@ describe("answers", () => {
         },
         count: { type: "integer", minimum: 1, maximum: 9, default: 2 },
         tags: { type: "array", items: { type: "string", enum: ["a", "b", "c"] } },
-        note: { type: "string" },
+        note: { type: "string", maxLength: 3 },
+        gift: { type: "boolean" },
       },
       required: ["size", "count"],
     };
@@ -180,8 +181,20 @@ describe("answers", () => {
       } else reply.result(answered === undefined ? asking({ what: request }) : working());
     });
     const answer = (...words: string[]) => run(["answer", "task-1", ...words, "--url", fake.url]);
-    expect(await answer("--set", "size=huge")).toMatchObject({ code: 2 });
-    expect(await answer("--set", "size=s", "count=10")).toMatchObject({ code: 2 });
+    const refused: [string, string][] = [
+      ["size=huge", "size: s | l."],
+      ["count=10", "count: a whole number from 1 to 9."],
+      ["count=2.5", "count: a whole number from 1 to 9."],
+      ["count=abc", "count: a whole number from 1 to 9."],
+      ["count=", "count: a whole number from 1 to 9."],
+      ["gift=perhaps", "gift: yes or no."],
+      ["note=long", "note: Too big: expected string to have <=3 characters."],
+    ];
+    for (const [pair, message] of refused) {
+      const { code, stderr } = await answer("--set", "size=s", pair);
+      expect({ code, said: stderr.split("\n")[0] }).toEqual({ code: 2, said: `mcp-tasks: ${message}` });
+    }
+    expect((await answer("--set", "count=3")).stderr).toContain("mcp-tasks: size is needed: s | l.\n");
     expect((await answer("--set", "colour=red")).stderr).toContain('no field "colour"');
     expect((await answer("--key", "who", "--set", "size=s")).stderr).toContain("It asks: what.");
     expect(answered).toBeUndefined();
