@@ -4,7 +4,7 @@ import path from "node:path";
 import { z } from "zod";
 import { CliError, exits, usage } from "./exit.ts";
 import type { CommonOptions } from "./options.ts";
-import { shellWord } from "./text.ts";
+import { oneLine, shellWord } from "./text.ts";
 
 /** A server over HTTP. The headers are sent to nobody else. */
 export interface HttpTarget {
@@ -56,7 +56,7 @@ export function remoteTarget(options: CommonOptions): RemoteTarget {
 export function databaseFile({ db = "" }: CommonOptions, mustExist: boolean): string {
   if (db === "" || db.includes("://")) throw usage("--db takes the file of a SQLite store, or a postgres:// address.");
   if (mustExist && !existsSync(db))
-    throw new CliError(exits.unreachable, "STORE_UNREADABLE", "--db: there is no such file.", {
+    throw new CliError(exits.unreachable, "STORE_UNREADABLE", `--db: there is no file ${oneLine(db)}.`, {
       next: `ls -l ${shellWord(path.dirname(db))}`,
     });
   return db;

@@ -50,7 +50,11 @@ describe("on a server's own database", () => {
 
   test("an unknown id, a file that isn't there and a server beside it are refused", async () => {
     expect(await on("get", "nobody")).toMatchObject({ code: 10 });
-    expect(await run(["ls", "--db", path.join(folder, "none.db")])).toMatchObject({ code: 4 });
+    expect(await run(["ls", "--db", "none.db"], { cwd: folder })).toEqual({
+      code: 4,
+      stdout: "",
+      stderr: "mcp-tasks: --db: there is no file none.db.\n  ls -l .\n",
+    });
     expect(await on("get", "x", "--url", fixture.url)).toMatchObject({ code: 2 });
   });
 
