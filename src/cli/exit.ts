@@ -79,9 +79,10 @@ function exitOf(error: TaskError): Exit {
 export function nextAfter(exit: Exit, line: Line, taskId?: string): string {
   if (exit === exits.unauthorised) return `${line("doctor")} --header 'Authorization: Bearer …'`;
   if (exit === exits.unknownTask) return line("ls");
-  if (exit === exits.toolError || exit === exits.cancelled) return line("tools");
-  if (exit === exits.failed) return taskId === undefined ? line("tools") : line("get", taskId);
+  if (exit === exits.failed && taskId === undefined) return line("tools");
   if (taskId === undefined || exit === exits.unreachable) return line("doctor");
+  // To wait again would end the same way.
+  if (exit === exits.failed || exit === exits.cancelled || exit === exits.unexpected) return line("get", taskId);
   return exit === exits.inputNeeded ? line("answer", taskId) : line("result", taskId);
 }
 

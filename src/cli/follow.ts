@@ -117,7 +117,11 @@ export async function follow(context: Context, remote: Remote, job: Job, how: Fo
     else out.print(resultText(result));
     if (result.isError !== true) return exits.done;
     const said = "The tool reported an error.";
-    throw new CliError(exits.toolError, "TOOL_ERROR", said, { taskId, next: line("tools") });
+    throw new CliError(exits.toolError, "TOOL_ERROR", said, {
+      taskId,
+      // Other arguments may help; of an earlier call there is nothing more to see.
+      next: job.taskId === undefined ? line("tools") : undefined,
+    });
   } catch (thrown) {
     view.end();
     const error = askedTooEarly(thrown, context, job) ?? asCliError(thrown, line, taskId);

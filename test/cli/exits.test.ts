@@ -179,6 +179,10 @@ describe("5 to 10", () => {
       document: { status: "completed", result: { isError: true } },
       error: { code: "TOOL_ERROR", exit: 5 },
     });
+    // Of an earlier call other arguments are too late.
+    const id = await detached("failing_job");
+    const { error } = parsed(await run(at("result", id, "--json")));
+    expect(error).toEqual({ code: "TOOL_ERROR", exit: 5, message: "The tool reported an error.", taskId: id });
   });
 
   test("6 when input is needed and standard input is only a pipe, with the question and the command that answers", async () => {
@@ -226,7 +230,9 @@ describe("5 to 10", () => {
   test("9 when the task was cancelled", async () => {
     const id = await detached("slow_compute", "--arg", "seconds=30");
     expect((await run(at("cancel", id, "--wait"))).code).toBe(0);
-    expect((await run(at("result", id))).code).toBe(9);
+    const { code, stderr } = await run(at("result", id));
+    expect(code).toBe(9);
+    expect(stderr).toContain(`\n  mcp-tasks get ${id} --url ${fixture.url}\n`);
     await using server = await taskServer(cancelled);
     const ran = await run(["call", "x", "--json", "--url", server.url]);
     expect(ran.code).toBe(9);
@@ -257,6 +263,16 @@ describe("1 unexpected", () => {
   test("for a task that breaks the protocol", async () => {
     await using server = await taskServer(() => failed({ nothing: true }));
     expect((await run(["call", "x", "--url", server.url])).code).toBe(1);
+  });
+
+  test("for a result that is no tool's, which `get` shows", async () => {
+    await using server = await taskServer(() => working({ status: "completed", result: { resultType: "complete" } }));
+    const ran = await run(["result", "task-1", "--json", "--url", server.url]);
+    expect(ran.code).toBe(1);
+    expect(parsed(ran).error).toMatchObject({
+      code: "INVALID_RESPONSE",
+      next: `mcp-tasks get task-1 --url ${server.url}`,
+    });
   });
 
   test("for a state folder that can't be written, before anything is sent", async () => {
