@@ -67,7 +67,12 @@ export async function openRemote(context: Context, how: { listen: boolean; asks:
   async function look(id: string, until: (task: DetailedTask) => boolean, deadline?: number): Promise<DetailedTask> {
     const run = tasks.resume(id, deadline === undefined ? {} : { deadline });
     try {
-      for await (const task of run) if (until(task)) return task;
+      for await (const task of run) {
+        if (!until(task)) continue;
+        // Its outcome is about to be shown: once that was taken, the log forgets the task.
+        if (isTerminal(task.status)) await run.result().catch(() => {});
+        return task;
+      }
       throw await run.result().then(
         () => new Error("The task ended unseen."),
         (error: unknown) => error,

@@ -2,7 +2,7 @@ import { existsSync, readFileSync, statSync } from "node:fs";
 import path from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { fakeServer } from "../client/fake-http.ts";
-import { asking, completed, created, form, text, working } from "../client/wire.ts";
+import { ack, asking, cancelled, completed, created, failed, form, text, working } from "../client/wire.ts";
 import { startFixture, type Fixture } from "../fixture/start.ts";
 import { documents, parsed, run, shortened, start, temporaryFolder } from "./program.ts";
 
@@ -237,6 +237,39 @@ describe("answers", () => {
     expect(code).toBe(6);
     expect(stderr).toContain(`mcp-tasks answer task-1 --key who --set name=value --url ${fake.url}`);
   });
+});
+
+describe("a task", () => {
+  const remembered = async () => parsed(await run(["ls", "--json"])).document.tasks;
+
+  test.each([
+    ["get", [], completed("done"), "done"],
+    ["cancel", ["--wait"], cancelled(), "cancelled"],
+    ["cancel", [], completed("too late"), "too late"],
+    ["answer", ["--set", "name=Ada"], completed("hello Ada"), "hello Ada"],
+    ["answer", ["--set", "name=Ada"], failed({ code: -32603, message: "broken" }), "error -32603: broken"],
+  ])(
+    "is forgotten once its outcome was shown by %s %j, and not remembered again",
+    async (command, words, end, said) => {
+      let task: object = command === "answer" ? asking({ who: form("Who?") }) : working();
+      await using fake = await fakeServer(({ method }, reply) => {
+        if (method === "tools/call") reply.result(created());
+        else if (method === "tasks/get") reply.result(task);
+        else {
+          task = end;
+          reply.result(ack);
+        }
+      });
+      await run(["call", "shop", "--detach", "--url", fake.url]);
+      await run(["get", "task-1", "--url", fake.url]);
+      expect(await remembered()).toEqual([expect.objectContaining({ taskId: "task-1", tool: "shop" })]);
+      if (command === "get") task = end;
+      for (let times = 0; times < 2; times += 1) {
+        expect((await run([command, "task-1", ...words, "--url", fake.url])).stdout).toContain(said);
+        expect(await remembered()).toEqual([]);
+      }
+    },
+  );
 });
 
 describe("the state folder", () => {

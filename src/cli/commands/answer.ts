@@ -8,6 +8,7 @@ import { openSource } from "../open.ts";
 import { type CommonOptions, examples, pairs, repeated, withTarget } from "../options.ts";
 import { documentOf } from "../output.ts";
 import { oneLine } from "../text.ts";
+import { printOutcome, showTask } from "./get.ts";
 
 interface AnswerOptions extends CommonOptions {
   readonly key?: string;
@@ -41,16 +42,14 @@ export function addAnswer(program: Command, run: Run): void {
       await using source = await openSource(context);
       const id = await source.identify(text);
       let task = await source.read(id);
-      if (task.status !== "input_required")
-        throw new CliError(
-          exits.usage,
-          "NOTHING_ASKED",
-          `The task is ${task.status.replace("_", " ")} and asks nothing.`,
-          {
-            taskId: id,
-            next: context.line("get", id),
-          },
-        );
+      if (task.status !== "input_required") {
+        showTask(context, task);
+        const next = context.line("get", id);
+        throw new CliError(exits.usage, "NOTHING_ASKED", `The task is ${task.status} and asks nothing.`, {
+          taskId: id,
+          next,
+        });
+      }
       const prepared = set !== undefined || accept || decline;
       for (const [key, request] of chosen(task.inputRequests, options.key, prepared)) {
         const answer = prepared
@@ -62,6 +61,7 @@ export function addAnswer(program: Command, run: Run): void {
       }
       context.out.document(documentOf(task));
       context.out.print(`${oneLine(id)}  ${task.status}`);
+      printOutcome(context.out, task);
       return exits.done;
     }),
   );

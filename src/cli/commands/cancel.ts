@@ -6,6 +6,7 @@ import { openSource } from "../open.ts";
 import { type CommonOptions, examples, withTarget } from "../options.ts";
 import { documentOf } from "../output.ts";
 import { oneLine } from "../text.ts";
+import { printOutcome } from "./get.ts";
 
 interface CancelOptions extends CommonOptions {
   readonly wait?: boolean;
@@ -27,6 +28,7 @@ export function addCancel(program: Command, run: Run): void {
       const task = await source.cancel(await source.identify(text), options.wait === true);
       context.out.document(documentOf(task));
       context.out.print(`${oneLine(task.taskId)}  ${task.status}`);
+      printOutcome(context.out, task);
       if (!isTerminal(task.status))
         context.out.say(`Asked. To see how it ends: ${context.line("result", task.taskId)}`);
       return exits.done;

@@ -6,7 +6,7 @@ import { exits } from "../exit.ts";
 import { questionLines } from "../form.ts";
 import { openSource } from "../open.ts";
 import { type CommonOptions, examples, withTarget } from "../options.ts";
-import { documentOf, resultText } from "../output.ts";
+import { documentOf, type Output, resultText } from "../output.ts";
 import { json, oneLine } from "../text.ts";
 
 /** Shows a task as it is: its state, and what it has or asks. */
@@ -16,12 +16,17 @@ export function showTask({ out, line }: Context, task: DetailedTask): void {
   out.print(`${oneLine(taskId)}  ${status}  ${oneLine(statusMessage)}`.trimEnd());
   out.print(`  created ${oneLine(createdAt)}, changed ${oneLine(lastUpdatedAt)}`);
   if (ttlMs !== null) out.print(`  kept until ${oneLine(new Date(Date.parse(createdAt) + ttlMs).toISOString())}`);
-  if (task.status === "completed")
-    out.print(isCallToolResult(task.result) ? resultText(task.result) : json(task.result, 2));
-  if (task.status === "failed") out.print(`  error ${task.error.code}: ${oneLine(task.error.message)}`);
+  printOutcome(out, task);
   if (task.status !== "input_required") return;
   for (const [key, request] of Object.entries(task.inputRequests)) out.print(questionLines(key, request).join("\n"));
   out.say(line("answer", taskId));
+}
+
+/** What a finished task came to, for people: whoever is shown it needn't come back. */
+export function printOutcome(out: Output, task: DetailedTask): void {
+  if (task.status === "completed")
+    out.print(isCallToolResult(task.result) ? resultText(task.result) : json(task.result, 2));
+  if (task.status === "failed") out.print(`  error ${task.error.code}: ${oneLine(task.error.message)}`);
 }
 
 /** `mcp-tasks get ID`. */
