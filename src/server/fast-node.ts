@@ -1,7 +1,7 @@
 import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from "node:http";
 import { validateHostHeader, validateOriginHeader, type AuthInfo } from "@modelcontextprotocol/server";
-import type { Fast, FastAnswer } from "./fast.ts";
-import type { DirectCalls } from "./direct.ts";
+import type { FastAnswer } from "./fast.ts";
+import type { PlainAnswers } from "./plain-answers.ts";
 import { written, type HeaderValue, type PlainReader } from "./plain.ts";
 
 /** Where requests are taken from. Undefined: from anywhere. */
@@ -20,9 +20,8 @@ export interface Known {
 }
 
 export interface FastNodeOptions {
-  readonly fast: Fast;
-  readonly direct: DirectCalls;
   readonly plain: PlainReader;
+  readonly answers: PlainAnswers;
   readonly place: Place;
   readonly authenticate: ((request: Request) => Promise<AuthInfo | Response | undefined>) | undefined;
   readonly closing: () => boolean;
@@ -35,7 +34,7 @@ export type Next = (known: Known, rawBody?: Buffer) => void;
  * Answers plain requests at the level of `node:http`: a web-standard request and response for each would cost more than
  * the rest together. Whatever is not plain is passed on, also when it turns out late.
  */
-export function fastNode({ fast, direct, plain, place, authenticate, closing }: FastNodeOptions) {
+export function fastNode({ plain, answers, place, authenticate, closing }: FastNodeOptions) {
   const isInPlace = placeCheck(place);
 
   return async (incoming: IncomingMessage, outgoing: ServerResponse, brought: Known, next: Next): Promise<void> => {
@@ -57,14 +56,9 @@ export function fastNode({ fast, direct, plain, place, authenticate, closing }: 
     }
     const known = { ...brought, auth };
     if (auth instanceof Response) return next(known, raw);
-    if (plainOne.kind === "call") {
-      const answer = await direct.answer(plainOne, openRequest(incoming, outgoing, headers.host), auth);
-      if (answer === undefined) return next(known, raw);
-      return answer instanceof Response ? next({ response: answer }, raw) : write(outgoing, answer);
-    }
-    const asker = fast.asker(auth);
-    if (asker === undefined) return next(known, raw);
-    return write(outgoing, await fast.answer(plainOne, asker));
+    const answer = await answers(plainOne, () => openRequest(incoming, outgoing, headers.host), auth);
+    if (answer === undefined) return next(known, raw);
+    return answer instanceof Response ? next({ response: answer }, raw) : write(outgoing, answer);
   };
 }
 

@@ -18,20 +18,12 @@ export interface FastAnswer {
 
 /** Answers plain requests about tasks without the SDK, as it would, and limits polls whoever answers them. */
 export interface Fast {
-  /** Whoever this is, if plain requests of theirs can be answered here by now. */
-  asker(auth: AuthInfo | undefined): Asker | undefined;
-  /** Answers a plain request. Never rejects. */
-  answer(request: PlainTaskRequest, asker: Asker): Promise<FastAnswer>;
+  /** Answers a plain request, unless nobody knows yet what the server says of itself to this owner. Never rejects. */
+  answer(request: PlainTaskRequest, auth: AuthInfo | undefined): Promise<FastAnswer | undefined>;
   /** The refusal of a message that the SDK is to answer, if it is a poll that comes too soon. */
   refuse(message: object, auth: AuthInfo | undefined): FastAnswer | undefined;
   /** Notes what the SDK's answer to a plain request says of the server. */
   learn(answer: Response, auth: AuthInfo | undefined): Promise<void>;
-}
-
-/** An owner, and what the server says of itself in each of its answers to them. */
-export interface Asker {
-  readonly owner: string;
-  readonly stamp: Stamp;
 }
 
 type TextMethod = (engine: Engine, caller: Caller, params: Params, stamp: Stamp) => Promise<string>;
@@ -73,13 +65,10 @@ export function fastAnswers(parts: ServerParts, limit: PollLimit | null, now: ()
   }
 
   return {
-    asker(auth) {
+    async answer({ id, method, params, client }, auth) {
       const owner = ownerOf(auth);
       const stamp = owner === undefined ? undefined : stamps.get(owner);
-      return owner === undefined || stamp === undefined ? undefined : { owner, stamp };
-    },
-
-    async answer({ id, method, params, client }, { owner, stamp }) {
+      if (owner === undefined || stamp === undefined) return undefined;
       const refusal = method === "tasks/get" ? refuse(owner, params.taskId, id) : undefined;
       if (refusal !== undefined) return refusal;
       try {

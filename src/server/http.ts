@@ -23,6 +23,7 @@ import { directCalls } from "./direct.ts";
 import { fastNode, type Known, type Place } from "./fast-node.ts";
 import { streamLimits } from "./listen.ts";
 import { answerTo, wantedTasks, type Params } from "./methods.ts";
+import { plainAnswers } from "./plain-answers.ts";
 import { plainReader } from "./plain.ts";
 import type { PollLimit } from "./poll-limit.ts";
 import { taskServers, type ServerParts } from "./server.ts";
@@ -111,6 +112,7 @@ export function serve(parts: ServerParts, factory: McpServerFactory, options: Se
   const direct = directCalls(servers, handling);
   const plain = plainReader(parts.tools, maxBodyBytes);
   const fast = fastAnswers(parts, pollLimit, () => parts.clock.now());
+  const answers = plainAnswers(fast, direct);
   const streams = taskStreams(parts.engine, keepAliveMs, parts.onError);
   const listeners = new Set<ReturnType<typeof stoppable>>();
   let closing: Promise<void> | undefined;
@@ -141,11 +143,8 @@ export function serve(parts: ServerParts, factory: McpServerFactory, options: Se
       return failure(400, { code: headerMismatch, message }, requestIdOf(parsedBody));
     }
     const plainOne = plain.read((name) => request.headers.get(name), parsedBody);
-    const called = plainOne?.kind === "call" ? await direct.answer(plainOne, request, auth) : undefined;
-    if (called !== undefined) return called instanceof Response ? called : toResponse(called);
-    const aboutTask = plainOne?.kind === "task" ? plainOne : undefined;
-    const asker = aboutTask === undefined ? undefined : fast.asker(auth);
-    if (aboutTask !== undefined && asker !== undefined) return toResponse(await fast.answer(aboutTask, asker));
+    const answered = plainOne === undefined ? undefined : await answers(plainOne, () => request, auth);
+    if (answered !== undefined) return answered instanceof Response ? answered : toResponse(answered);
     const refusal = fast.refuse(parsedBody, auth);
     if (refusal !== undefined) return toResponse(refusal);
     const response = await sdk.fetch(request, { ...authInfo, parsedBody });
@@ -158,7 +157,7 @@ export function serve(parts: ServerParts, factory: McpServerFactory, options: Se
     }
     const { method, params = {} } = parsedBody as Partial<JSONRPCRequest>;
     if (method === "initialize" && response.ok) response.headers.set(sessionHeader, newSession(introducedBy(params)));
-    if (aboutTask !== undefined) await fast.learn(response, auth);
+    if (plainOne?.kind === "task") await fast.learn(response, auth);
     const taskIds = taskIdsOf(parsedBody);
     return taskIds === undefined || !isEventStream(response)
       ? response
@@ -210,12 +209,10 @@ export function serve(parts: ServerParts, factory: McpServerFactory, options: Se
         const known = found.get(incoming as never) ?? {};
         return known.response ?? handle(request, known);
       },
-      {
-        overrideGlobalObjects: false,
-      },
+      { overrideGlobalObjects: false },
     );
     const quick = fastNode({
-      ...{ fast, direct, plain, place, closing: () => closing !== undefined },
+      ...{ plain, answers, place, closing: () => closing !== undefined },
       authenticate: options.authenticate === undefined ? undefined : authenticate,
     });
     return (incoming: IncomingMessage, outgoing: ServerResponse) => {
