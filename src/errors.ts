@@ -169,6 +169,11 @@ export function asTaskError(thrown: unknown, fallback: TaskErrorCode = "INTERNAL
   return thrown instanceof TaskError ? thrown : new TaskError(fallback, { cause: thrown });
 }
 
+/** Whether a store may do what it failed to do now, if it is asked again in a moment. */
+export function isPassing({ code }: TaskError): boolean {
+  return code === "STORE_BUSY" || code === "STORE_UNAVAILABLE" || code === "STORE_ANSWER_LOST";
+}
+
 /** Checks options that are whole numbers, by name; null and undefined pass. Throws `MISUSE` for what is none, or too small. */
 export function requireWhole(least: number, options: Readonly<Record<string, number | null | undefined>>): void {
   for (const [name, value] of Object.entries(options)) {

@@ -1,6 +1,6 @@
 import { channels } from "../channels.ts";
 import { systemClock, type Clock } from "../clock.ts";
-import { asTaskError, TaskError } from "../errors.ts";
+import { asTaskError, isPassing, TaskError } from "../errors.ts";
 import { newTaskId, isTaskId } from "../protocol/ids.ts";
 import type { ClientCapabilities } from "../protocol/capabilities.ts";
 import { fitFor, unfit, type InputResponse } from "../protocol/input.ts";
@@ -124,8 +124,9 @@ export function createEngine(options: EngineOptions): Engine {
         last = last === undefined && begin !== undefined ? await begin() : await read(id, owner);
       } catch (thrown) {
         // A store that is away for a moment is no reason to give up on what is seen later.
-        if (last === undefined || !isPassing(thrown)) throw thrown;
-        options.onError?.(asTaskError(thrown));
+        const error = asTaskError(thrown);
+        if (last === undefined || !isPassing(error)) throw thrown;
+        options.onError?.(error);
         return false;
       }
       return wait.seen(last);
@@ -220,10 +221,6 @@ function present(found: Task | Gone | undefined): Task {
   if (found === undefined) throw new TaskError("TASK_NOT_FOUND");
   if (found === "expired") throw new TaskError("TASK_EXPIRED");
   return found;
-}
-
-function isPassing(thrown: unknown): boolean {
-  return thrown instanceof TaskError && (thrown.code === "STORE_BUSY" || thrown.code === "STORE_UNAVAILABLE");
 }
 
 /** A task that no worker takes, perhaps because none knows its tool or version, says so. */

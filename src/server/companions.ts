@@ -106,8 +106,7 @@ export function addCompanions(mcp: McpServer, parts: CompanionParts, host: Compa
       inputSchema: taskSchema,
     },
     async ({ taskId }, owner, ctx) => {
-      const send = progressTo(ctx);
-      const report = send === null ? () => {} : progressReports(parts.clock, send);
+      const report = progressReports(parts.clock, progressTo(ctx));
       const seen = (task: Task) => {
         report(task);
         return task.status !== "working";

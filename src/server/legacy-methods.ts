@@ -46,7 +46,7 @@ export const getResult = answering(
   "tasks/result",
   async (parts: ResultParts, { owner, client, send, signal, progress }: Waiting, params): Promise<Answer> => {
     const asker = createAsker(parts.pushes, { send, client, known: true });
-    const report = progress === null ? () => {} : progressReports(parts.clock, progress);
+    const report = progressReports(parts.clock, progress);
     let release: (() => void) | undefined;
     const see = (now: Task) => {
       if (!isTerminal(now.status)) release ??= parts.streams.take(owner);

@@ -16,9 +16,10 @@ const lifeMs = 4_000;
 
 /**
  * Reports what a held call sees of its task (core specification, "Progress"). To be called whenever the task was looked
- * at: it has no timer of its own.
+ * at: it has no timer of its own. Without a way to send, nothing is reported.
  */
-export function progressReports(clock: Clock, send: (report: ProgressReport) => void): (task: Task) => void {
+export function progressReports(clock: Clock, send: ((report: ProgressReport) => void) | null): (task: Task) => void {
+  if (send === null) return () => {};
   const passed = stopwatch(clock);
   let told = "";
   let toldAt = 0;

@@ -124,7 +124,8 @@ async function askBefore({ tool, client, push, inputResponses }: Call, state: Ca
 /** Starts the task, and waits for its end as long as the policy says. A state that comes twice has started it already. */
 async function startOnce(parts: ReplyParts, call: Call, way: Way, answers: object, id?: string): Promise<Task> {
   if (id === undefined) return await start(parts, call, way, answers);
-  const follow = () => parts.engine.wait(id, call.owner, waitOf(call, way, reportsOf(parts.clock, call)));
+  const follow = () =>
+    parts.engine.wait(id, call.owner, waitOf(call, way, progressReports(parts.clock, call.progress)));
   try {
     return await follow();
   } catch (thrown) {
@@ -142,7 +143,7 @@ async function start(parts: ReplyParts, call: Call, way: Way, answers: object, i
   const { engine, clock, keepAuth } = parts;
   const { tool } = call;
   const made = newTaskOf(tool);
-  const report = reportsOf(clock, call);
+  const report = progressReports(clock, call.progress);
   const wait = waitOf(call, way, report);
   const task = await engine.create(
     {
@@ -208,13 +209,9 @@ async function follow(
 ): Promise<Reply> {
   const { engine, clock } = parts;
   if (Object.keys(call.inputResponses).length > 0) await engine.answer(state.taskId, call.owner, call.inputResponses);
-  const wait = waitOf(call, way, reportsOf(clock, call));
+  const wait = waitOf(call, way, progressReports(clock, call.progress));
   const task = await engine.wait(state.taskId, call.owner, wait);
   return answer(parts, call, way, state, task);
-}
-
-function reportsOf(clock: Clock, { progress }: Call): (task: Task) => void {
-  return progress === null ? () => {} : progressReports(clock, progress);
 }
 
 function waitOf({ limits, signal, stop }: Call, { waits }: Way, report: (task: Task) => void): Wait {

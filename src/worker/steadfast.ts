@@ -1,12 +1,10 @@
 import type { Clock } from "../clock.ts";
-import { asTaskError, type TaskError, type TaskErrorCode } from "../errors.ts";
+import { asTaskError, isPassing, type TaskError } from "../errors.ts";
 import type { AttemptVerbs } from "../engine/attempts.ts";
 import { backoff } from "./steps.ts";
 
 /** About a minute in all, with the pauses of {@link backoff}. */
 const tries = 10;
-
-const passing: readonly TaskErrorCode[] = ["STORE_BUSY", "STORE_UNAVAILABLE", "STORE_ANSWER_LOST"];
 
 /**
  * The same verbs for a store that may be away for a moment: what a handler has done must not be lost to that. A write
@@ -21,7 +19,7 @@ export function steadfast(verbs: AttemptVerbs, clock: Clock, onError: (error: Ta
       } catch (thrown) {
         const error = asTaskError(thrown);
         onError(error);
-        if (attempt === tries || !passing.includes(error.code)) return false;
+        if (attempt === tries || !isPassing(error)) return false;
         await new Promise<void>((resolve) => void clock.after(backoff(100, attempt), resolve));
       }
     }
