@@ -1,7 +1,7 @@
-import { createCipheriv, createDecipheriv, createHash, hkdfSync, randomBytes } from "node:crypto";
+import { createCipheriv, createDecipheriv, hkdfSync, randomBytes } from "node:crypto";
 import type { Clock } from "../clock.ts";
 import { TaskError } from "../errors.ts";
-import { canonical } from "../protocol/canonical.ts";
+import { digestOf } from "../protocol/digest.ts";
 
 /** Where a call stands that its client makes again: what its `requestState` holds. */
 export interface CallState {
@@ -86,7 +86,5 @@ function unseal(text: unknown, key: Uint8Array, aad: Buffer): (CallState & { rea
 }
 
 function digest({ owner, tool, args }: Binding): Buffer {
-  return createHash("sha256")
-    .update(canonical([owner, tool, args ?? {}]))
-    .digest();
+  return Buffer.from(digestOf([owner, tool, args ?? {}]), "hex");
 }
