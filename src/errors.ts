@@ -170,7 +170,7 @@ export function asTaskError(thrown: unknown, fallback: TaskErrorCode = "INTERNAL
 }
 
 /** Whether a store may do what it failed to do now, if it is asked again in a moment. */
-export function isPassing({ code }: TaskError): boolean {
+export function isStoreAway({ code }: TaskError): boolean {
   return code === "STORE_BUSY" || code === "STORE_UNAVAILABLE" || code === "STORE_ANSWER_LOST";
 }
 

@@ -1,6 +1,6 @@
 import { channels } from "../channels.ts";
 import { systemClock, type Clock } from "../clock.ts";
-import { asTaskError, isPassing, TaskError } from "../errors.ts";
+import { asTaskError, isStoreAway, TaskError } from "../errors.ts";
 import { newTaskId, isTaskId } from "../protocol/ids.ts";
 import type { ClientCapabilities } from "../protocol/capabilities.ts";
 import { fitFor, unfit, type InputResponse } from "../protocol/input.ts";
@@ -125,7 +125,7 @@ export function createEngine(options: EngineOptions): Engine {
       } catch (thrown) {
         // A store that is away for a moment is no reason to give up on what is seen later.
         const error = asTaskError(thrown);
-        if (last === undefined || !isPassing(error)) throw thrown;
+        if (last === undefined || !isStoreAway(error)) throw thrown;
         options.onError?.(error);
         return false;
       }

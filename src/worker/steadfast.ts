@@ -1,5 +1,5 @@
 import type { Clock } from "../clock.ts";
-import { asTaskError, isPassing, type TaskError } from "../errors.ts";
+import { asTaskError, isStoreAway, type TaskError } from "../errors.ts";
 import type { AttemptVerbs } from "../engine/attempts.ts";
 import { backoff } from "./steps.ts";
 
@@ -19,7 +19,7 @@ export function steadfast(verbs: AttemptVerbs, clock: Clock, onError: (error: Ta
       } catch (thrown) {
         const error = asTaskError(thrown);
         onError(error);
-        if (attempt === tries || !isPassing(error)) return false;
+        if (attempt === tries || !isStoreAway(error)) return false;
         await new Promise<void>((resolve) => void clock.after(backoff(100, attempt), resolve));
       }
     }
