@@ -44,6 +44,18 @@ export function legacyTask(task: WireTask | DetailedTask): LegacyTask {
   };
 }
 
+/**
+ * A tool's result in its older form, where structured content is always an object (2025-11-25, "Tools", "Structured
+ * Content"). What is none is wrapped as `{ result }`, as the SDK does it, and so is everything of a tool whose output
+ * schema is of something else: it is listed in the same wrapping.
+ */
+export function legacyResult<R extends { readonly structuredContent?: unknown }>(result: R, wrapped: boolean): R {
+  const { structuredContent: value } = result;
+  if (value === undefined) return result;
+  const isObject = typeof value === "object" && value !== null && !Array.isArray(value);
+  return isObject && !wrapped ? result : { ...result, structuredContent: { result: value } };
+}
+
 /** The first words of a tool's error. */
 function said({ content }: Readonly<Record<string, unknown>>): string | undefined {
   const first = (Array.isArray(content) ? content[0] : undefined) as { text?: unknown } | undefined;

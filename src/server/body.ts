@@ -20,3 +20,7 @@ export async function readText(
   }
   return size > maxBytes ? { tooLarge: true, cut: false } : { text: new TextDecoder().decode(Buffer.concat(chunks)) };
 }
+
+export function isEventStream(response: Response): boolean {
+  return response.headers.get("content-type")?.startsWith("text/event-stream") === true;
+}

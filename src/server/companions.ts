@@ -1,4 +1,4 @@
-import type { CallToolResult, McpServer, ServerContext, ToolAnnotations } from "@modelcontextprotocol/server";
+import type { AuthInfo, CallToolResult, McpServer, ServerContext, ToolAnnotations } from "@modelcontextprotocol/server";
 import { z } from "zod";
 import type { Clock } from "../clock.ts";
 import type { Engine } from "../engine/engine.ts";
@@ -8,13 +8,15 @@ import { isTerminal } from "../protocol/status.ts";
 import type { Task } from "../store/store.ts";
 import type { TaskTool } from "../tool.ts";
 import { companionNames, handleOf, isForModel, longestWaitMs, resultOf, type HandleOptions } from "./handle.ts";
-import { answerTo, type Caller, type Params } from "./methods.ts";
+import type { Incoming } from "./incoming.ts";
+import { answerTo, type Params } from "./methods.ts";
 import { progressReports, progressTo } from "./progress.ts";
 
 /** What companion tools stand on. */
 export interface CompanionParts extends HandleParts {
   readonly engine: Engine;
   readonly clock: Clock;
+  readonly owner: (auth: AuthInfo | undefined) => string;
   readonly onError: (error: TaskError) => void;
 }
 
@@ -27,9 +29,9 @@ export interface HandleParts {
   readonly answerAt: (taskId: string) => string;
 }
 
-/** How a server calls a companion: who asks, and what ends a wait. */
+/** How a server calls a companion: what was asked, and what ends a wait. */
 export interface CompanionHost {
-  caller(ctx: ServerContext): Caller;
+  incoming(ctx: ServerContext): Incoming;
   readonly stop: AbortSignal;
   /** Answers are waited for when the server stops. */
   track<T>(call: Promise<T>): Promise<T>;
@@ -79,11 +81,12 @@ export function addCompanions(mcp: McpServer, parts: CompanionParts, host: Compa
   function add<S extends z.ZodObject>(
     name: string,
     about: { readonly description: string; readonly annotations: ToolAnnotations; readonly inputSchema: S },
-    answer: (args: z.output<S>, owner: string, ctx: ServerContext) => Promise<CallToolResult>,
+    answer: (args: z.output<S>, owner: string, incoming: Incoming) => Promise<CallToolResult>,
   ): void {
     const guarded = async (args: z.output<S>, ctx: ServerContext) => {
       try {
-        return await answer(args, host.caller(ctx).owner, ctx);
+        const incoming = host.incoming(ctx);
+        return await answer(args, parts.owner(incoming.auth), incoming);
       } catch (thrown) {
         return says(answerTo(thrown, parts.onError).message);
       }
@@ -105,13 +108,13 @@ export function addCompanions(mcp: McpServer, parts: CompanionParts, host: Compa
       annotations: { readOnlyHint: true, openWorldHint: false },
       inputSchema: taskSchema,
     },
-    async ({ taskId }, owner, ctx) => {
-      const report = progressReports(parts.clock, progressTo(ctx));
+    async ({ taskId }, owner, { send, params, signal: left }) => {
+      const report = progressReports(parts.clock, progressTo(send, params));
       const seen = (task: Task) => {
         report(task);
         return task.status !== "working";
       };
-      const signal = AbortSignal.any([ctx.mcpReq.signal, host.stop]);
+      const signal = AbortSignal.any([left, host.stop]);
       const task = await engine.wait(taskId, owner, { forMs: longestWaitMs, signal, seen });
       return isTerminal(task.status) ? outcomeOf(task) : told(task);
     },

@@ -1,8 +1,10 @@
 import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from "node:http";
 import { validateHostHeader, validateOriginHeader, type AuthInfo } from "@modelcontextprotocol/server";
-import type { FastAnswer } from "./fast.ts";
-import type { PlainAnswers } from "./plain-answers.ts";
+import type { DirectCalls } from "./direct.ts";
+import type { Fast } from "./fast.ts";
+import { nodeOutlet, writeAnswer } from "./outlet.ts";
 import { written, type HeaderValue, type PlainReader } from "./plain.ts";
+import type { Pulse } from "./pulse.ts";
 
 /** Where requests are taken from. Undefined: from anywhere. */
 export interface Place {
@@ -21,7 +23,9 @@ export interface Known {
 
 export interface FastNodeOptions {
   readonly plain: PlainReader;
-  readonly answers: PlainAnswers;
+  readonly fast: Fast;
+  readonly direct: DirectCalls;
+  readonly pulse: Pulse;
   readonly place: Place;
   readonly authenticate: ((request: Request) => Promise<AuthInfo | Response | undefined>) | undefined;
   readonly closing: () => boolean;
@@ -34,7 +38,7 @@ export type Next = (known: Known, rawBody?: Buffer) => void;
  * Answers plain requests at the level of `node:http`: a web-standard request and response for each would cost more than
  * the rest together. Whatever is not plain is passed on, also when it turns out late.
  */
-export function fastNode({ plain, answers, place, authenticate, closing }: FastNodeOptions) {
+export function fastNode({ plain, fast, direct, pulse, place, authenticate, closing }: FastNodeOptions) {
   const isInPlace = placeCheck(place);
 
   return async (incoming: IncomingMessage, outgoing: ServerResponse, brought: Known, next: Next): Promise<void> => {
@@ -52,20 +56,18 @@ export function fastNode({ plain, answers, place, authenticate, closing }: FastN
     if (!("auth" in brought) && authenticate !== undefined) {
       const body = raw ?? written(message);
       if (body === undefined) return next(brought);
-      auth = await authenticate(toRequest(incoming, headers.host, { body }));
+      auth = await authenticate(toRequest(incoming, headers.host, body));
     }
     const known = { ...brought, auth };
     if (auth instanceof Response) return next(known, raw);
-    const answer = await answers(plainOne, () => openRequest(incoming, outgoing, headers.host), auth);
-    if (answer === undefined) return next(known, raw);
-    return answer instanceof Response ? next({ response: answer }, raw) : write(outgoing, answer);
+    if (plainOne.kind === "task") {
+      const answer = await fast.answer(plainOne, auth);
+      return answer === undefined ? next(known, raw) : writeAnswer(outgoing, answer);
+    }
+    const outlet = nodeOutlet(outgoing, leaving(outgoing), pulse);
+    const answer = await direct.answer(plainOne, toRequest(incoming, headers.host), outlet, auth);
+    if (answer !== "taken") next(answer === undefined ? known : { response: answer }, raw);
   };
-}
-
-function write(outgoing: ServerResponse, { status, text, retryAfterSeconds }: FastAnswer): void {
-  if (retryAfterSeconds !== undefined) outgoing.setHeader("retry-after", retryAfterSeconds);
-  outgoing.writeHead(status, { "content-type": "application/json", "content-length": Buffer.byteLength(text) });
-  outgoing.end(text);
 }
 
 /** The headers, or undefined if one of them came twice: of some, Node keeps the first and drops the others. */
@@ -100,8 +102,13 @@ function bodyOf(incoming: IncomingMessage): Promise<Buffer> | undefined {
   if (incoming.readableDidRead || incoming.readableEncoding !== null || "rawBody" in incoming) return undefined;
   return new Promise((resolve) => {
     const chunks: Buffer[] = [];
-    incoming.on("data", (chunk: Buffer) => chunks.push(chunk));
-    incoming.on("end", () => resolve(Buffer.concat(chunks)));
+    const take = (chunk: Buffer) => void chunks.push(chunk);
+    const end = () => {
+      // The request may be open for long, and would keep the bytes.
+      incoming.off("data", take).off("end", end);
+      resolve(Buffer.concat(chunks));
+    };
+    incoming.on("data", take).on("end", end);
   });
 }
 
@@ -113,21 +120,28 @@ function parsed(body: Buffer): unknown {
   }
 }
 
-/** A request whose body was read, and whose signal tells when its sender leaves. */
-function openRequest(incoming: IncomingMessage, outgoing: ServerResponse, host: string | undefined): Request {
+/** Aborts when whoever waits for a response leaves. */
+function leaving(outgoing: ServerResponse): AbortSignal {
   const left = new AbortController();
   const leave = () => {
-    if (!outgoing.writableFinished) left.abort("The client closed the connection.");
+    if (!outgoing.writableFinished) left.abort(new Error("The client closed the connection."));
   };
   if (outgoing.destroyed) leave();
-  else outgoing.once("close", leave);
-  return toRequest(incoming, host, { signal: left.signal });
+  else outgoing.on("close", leave);
+  return left.signal;
 }
 
-/** For who authenticates, the body is there once more, as a signature may be over it. */
-function toRequest({ url, rawHeaders, socket }: IncomingMessage, host: string | undefined, more: RequestInit): Request {
+/**
+ * For who authenticates, the body is there once more, as a signature may be over it. No signal: one that follows another
+ * is held weakly, and what hangs on it survives until the next full collection.
+ */
+function toRequest(
+  { url, rawHeaders, socket }: IncomingMessage,
+  host: string | undefined,
+  body?: Buffer | string,
+): Request {
   const scheme = "encrypted" in socket ? "https" : "http";
   const headers: [name: string, value: string][] = [];
   for (let n = 0; n < rawHeaders.length; n += 2) headers.push([rawHeaders[n] ?? "", rawHeaders[n + 1] ?? ""]);
-  return new Request(`${scheme}://${host}${url}`, { method: "POST", headers, ...more });
+  return new Request(`${scheme}://${host}${url}`, { method: "POST", headers, ...(body === undefined ? {} : { body }) });
 }

@@ -3,25 +3,19 @@ import { channels } from "../channels.ts";
 import type { Engine } from "../engine/engine.ts";
 import { TaskError, type RpcError } from "../errors.ts";
 import type { Stamp } from "../protocol/wire.ts";
-import { answerTo, cancelTask, getTaskText, updateTask, type Caller, type Params } from "./methods.ts";
+import { answerTo, cancelTask, getTaskText, statusOf, updateTask, type Caller, type Params } from "./methods.ts";
+import type { TextAnswer } from "./outlet.ts";
 import type { PlainMethod, PlainTaskRequest } from "./plain.ts";
 import { pollLimiter, type PollLimit } from "./poll-limit.ts";
 import { Recent } from "./recent.ts";
 import type { ServerParts } from "./server.ts";
 
-/** An answer as it goes over HTTP. The body is JSON. */
-export interface FastAnswer {
-  readonly status: number;
-  readonly text: string;
-  readonly retryAfterSeconds?: number;
-}
-
 /** Answers plain requests about tasks without the SDK, as it would, and limits polls whoever answers them. */
 export interface Fast {
   /** Answers a plain request, unless nobody knows yet what the server says of itself to this owner. Never rejects. */
-  answer(request: PlainTaskRequest, auth: AuthInfo | undefined): Promise<FastAnswer | undefined>;
+  answer(request: PlainTaskRequest, auth: AuthInfo | undefined): Promise<TextAnswer | undefined>;
   /** The refusal of a message that the SDK is to answer, if it is a poll that comes too soon. */
-  refuse(message: object, auth: AuthInfo | undefined): FastAnswer | undefined;
+  refuse(message: object, auth: AuthInfo | undefined): TextAnswer | undefined;
   /** Notes what the SDK's answer to a plain request says of the server. */
   learn(answer: Response, auth: AuthInfo | undefined): Promise<void>;
 }
@@ -56,7 +50,7 @@ export function fastAnswers(parts: ServerParts, limit: PollLimit | null, now: ()
     }
   }
 
-  function refuse(owner: string, taskId: unknown, id: RequestId | null): FastAnswer | undefined {
+  function refuse(owner: string, taskId: unknown, id: RequestId | null): TextAnswer | undefined {
     const retryAfterMs = polls?.wait(owner, taskId) ?? 0;
     if (retryAfterMs === 0) return undefined;
     const error = new TaskError("RATE_LIMITED", { data: { retryAfterMs } });
@@ -76,7 +70,7 @@ export function fastAnswers(parts: ServerParts, limit: PollLimit | null, now: ()
         return { status: 200, text: `{"jsonrpc":"2.0","id":${JSON.stringify(id)},"result":${result}}` };
       } catch (thrown) {
         const error = answerTo(thrown, parts.onError);
-        return failed(error.code === -32021 ? 400 : 200, error, id);
+        return failed(statusOf(error), error, id);
       }
     },
 
@@ -100,7 +94,7 @@ export function fastAnswers(parts: ServerParts, limit: PollLimit | null, now: ()
   };
 }
 
-function failed(status: number, error: RpcError, id: RequestId | null): FastAnswer {
+function failed(status: number, error: RpcError, id: RequestId | null): TextAnswer {
   return { status, text: JSON.stringify({ jsonrpc: "2.0", id, error }) };
 }
 

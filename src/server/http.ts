@@ -17,15 +17,16 @@ import {
 } from "@modelcontextprotocol/server";
 import { asTaskError, requireWhole, TaskError, type RpcError } from "../errors.ts";
 import { capabilitiesKey, readCapabilities, tasksProtocol } from "../protocol/capabilities.ts";
-import { readText } from "./body.ts";
-import { fastAnswers, requestIdOf, type FastAnswer } from "./fast.ts";
+import { isEventStream, readText } from "./body.ts";
+import { fastAnswers, requestIdOf } from "./fast.ts";
 import { directCalls } from "./direct.ts";
 import { fastNode, type Known, type Place } from "./fast-node.ts";
 import { streamLimits } from "./listen.ts";
-import { answerTo, wantedTasks, type Params } from "./methods.ts";
-import { plainAnswers } from "./plain-answers.ts";
+import { answerTo, statusOf, wantedTasks, type Params } from "./methods.ts";
+import { toResponse, webOutlet } from "./outlet.ts";
 import { plainReader } from "./plain.ts";
 import type { PollLimit } from "./poll-limit.ts";
+import { createPulse } from "./pulse.ts";
 import { taskServers, type ServerParts } from "./server.ts";
 import { introducedBy, newSession, readSession, sessionHeader } from "./session.ts";
 import { taskStreams } from "./sse.ts";
@@ -112,8 +113,8 @@ export function serve(parts: ServerParts, factory: McpServerFactory, options: Se
   const direct = directCalls(servers, handling);
   const plain = plainReader(parts.tools, maxBodyBytes);
   const fast = fastAnswers(parts, pollLimit, () => parts.clock.now());
-  const answers = plainAnswers(fast, direct);
-  const streams = taskStreams(parts.engine, keepAliveMs, parts.onError);
+  const pulse = createPulse(keepAliveMs);
+  const streams = taskStreams(parts.engine, pulse, parts.onError);
   const listeners = new Set<ReturnType<typeof stoppable>>();
   let closing: Promise<void> | undefined;
 
@@ -143,8 +144,14 @@ export function serve(parts: ServerParts, factory: McpServerFactory, options: Se
       return failure(400, { code: headerMismatch, message }, requestIdOf(parsedBody));
     }
     const plainOne = plain.read((name) => request.headers.get(name), parsedBody);
-    const answered = plainOne === undefined ? undefined : await answers(plainOne, () => request, auth);
-    if (answered !== undefined) return answered instanceof Response ? answered : toResponse(answered);
+    if (plainOne?.kind === "task") {
+      const answered = await fast.answer(plainOne, auth);
+      if (answered !== undefined) return toResponse(answered);
+    } else if (plainOne !== undefined) {
+      const { outlet, response } = webOutlet(request.signal, pulse);
+      const answered = await direct.answer(plainOne, request, outlet, auth);
+      if (answered !== undefined) return answered === "taken" ? response : answered;
+    }
     const refusal = fast.refuse(parsedBody, auth);
     if (refusal !== undefined) return toResponse(refusal);
     const response = await sdk.fetch(request, { ...authInfo, parsedBody });
@@ -189,7 +196,7 @@ export function serve(parts: ServerParts, factory: McpServerFactory, options: Se
     } catch (thrown) {
       await response.body?.cancel().catch(() => {});
       const error = answerTo(thrown, parts.onError);
-      return failure(error.code === -32021 ? 400 : 200, error, id);
+      return failure(statusOf(error), error, id);
     }
   }
 
@@ -212,7 +219,7 @@ export function serve(parts: ServerParts, factory: McpServerFactory, options: Se
       { overrideGlobalObjects: false },
     );
     const quick = fastNode({
-      ...{ plain, answers, place, closing: () => closing !== undefined },
+      ...{ plain, fast, direct, pulse, place, closing: () => closing !== undefined },
       authenticate: options.authenticate === undefined ? undefined : authenticate,
     });
     return (incoming: IncomingMessage, outgoing: ServerResponse) => {
@@ -339,15 +346,6 @@ function taskIdsOf(message: unknown): unknown {
 function namesLostSession({ headers }: Request): boolean {
   const session = headers.get(sessionHeader);
   return session !== null && headers.get("mcp-protocol-version") !== tasksProtocol && readSession(session) === null;
-}
-
-function isEventStream(response: Response): boolean {
-  return response.headers.get("content-type")?.startsWith("text/event-stream") === true;
-}
-
-function toResponse({ status, text, retryAfterSeconds }: FastAnswer): Response {
-  const later = retryAfterSeconds === undefined ? {} : { "retry-after": String(retryAfterSeconds) };
-  return new Response(text, { status, headers: { "content-type": "application/json", ...later } });
 }
 
 function failure(status: number, error: RpcError, id: RequestId | null = null): Response {

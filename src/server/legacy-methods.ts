@@ -2,9 +2,10 @@ import type { Clock } from "../clock.ts";
 import type { Engine } from "../engine/engine.ts";
 import { codes, TaskError, type RpcError } from "../errors.ts";
 import { isTaskId } from "../protocol/ids.ts";
-import { legacyTask, related, type LegacyTask } from "../protocol/legacy.ts";
+import { legacyResult, legacyTask, related, type LegacyTask } from "../protocol/legacy.ts";
 import { isTerminal } from "../protocol/status.ts";
 import type { Place, Task } from "../store/store.ts";
+import type { TaskTool } from "../tool.ts";
 import { createAsker } from "./asker.ts";
 import { answering, idOf, type Caller } from "./methods.ts";
 import type { StreamLimits } from "./listen.ts";
@@ -12,6 +13,7 @@ import { progressReports, type ProgressReport } from "./progress.ts";
 import type { Pushes, Send } from "./push.ts";
 import { resultOf } from "./handle.ts";
 import { toolError } from "./reply.ts";
+import { isListedWrapped } from "./schemas.ts";
 import type { Answer } from "./swap.ts";
 
 /** A request that may wait for a task. */
@@ -37,6 +39,7 @@ export interface ResultParts {
   readonly engine: Engine;
   readonly clock: Clock;
   readonly pushes: Pushes;
+  readonly tools: readonly TaskTool[];
   /** Room for whoever waits. */
   readonly streams: StreamLimits;
 }
@@ -54,7 +57,7 @@ export const getResult = answering(
       report(now);
     };
     try {
-      return answerOf(await ended(parts.engine, idOf(params), owner, signal, see));
+      return answerOf(parts.tools, await ended(parts.engine, idOf(params), owner, signal, see));
     } finally {
       asker.stop();
       release?.();
@@ -63,12 +66,15 @@ export const getResult = answering(
 );
 
 /** What the call would have been answered with, had it waited. */
-function answerOf(task: Task): Answer {
+function answerOf(tools: readonly TaskTool[], task: Task): Answer {
   const error = task.status === "failed" ? (JSON.parse(task.error ?? "{}") as RpcError) : null;
   // Older protocols don't have this code.
   if (error !== null && error.code !== codes.INPUT_UNSUPPORTED.rpc) return { error };
+  const tool = tools.find(({ name }) => name === task.tool);
   const { _meta, ...rest } =
-    task.status === "completed" ? resultOf(task) : toolError(error === null ? "CANCELLED" : "INPUT_UNSUPPORTED");
+    task.status === "completed"
+      ? legacyResult(resultOf(task), tool !== undefined && isListedWrapped(tool))
+      : toolError(error === null ? "CANCELLED" : "INPUT_UNSUPPORTED");
   return { result: { ...rest, _meta: { ..._meta, ...related(task.id) } } };
 }
 

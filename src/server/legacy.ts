@@ -1,15 +1,10 @@
-import type {
-  AuthInfo,
-  JSONRPCMessage,
-  McpRequestContext,
-  McpServer,
-  ServerContext,
-} from "@modelcontextprotocol/server";
+import type { AuthInfo, JSONRPCMessage, McpRequestContext, McpServer } from "@modelcontextprotocol/server";
 import { TaskError, type RpcError } from "../errors.ts";
 import type { TaskTool } from "../tool.ts";
 import { askAll, createAsker } from "./asker.ts";
 import type { OpenCalls } from "./calls.ts";
 import type { HostInfo, Limits } from "./hosts.ts";
+import { incomingOf, type Incoming } from "./incoming.ts";
 import {
   cancelLegacyTask,
   getLegacyTask,
@@ -45,8 +40,8 @@ export interface LegacySide {
   readonly door: Door;
   /** Takes out what the client's protocol doesn't know. */
   readonly amend: Amend;
-  /** Throws for a parameter `task` that makes no sense. */
-  terms(exchanges: Exchanges, tool: TaskTool, ctx: ServerContext): Terms;
+  /** Throws for a parameter `task` that makes no sense. What it returns keeps nothing of the server. */
+  terms(tool: TaskTool, incoming: Incoming): Terms;
   addMethods(exchanges: Exchanges): void;
 }
 
@@ -69,21 +64,6 @@ export function legacySide(parts: LegacyParts, mcp: McpServer, context: McpReque
     });
   }
 
-  function open(exchanges: Exchanges, ctx: ServerContext): Waiting & { leave(): void } {
-    const { id, signal } = ctx.mcpReq;
-    const { taskId } = exchanges.params(id);
-    const owner = parts.owner(ctx.http?.authInfo);
-    const call = session === null ? null : parts.calls.enter({ session, owner }, id);
-    return {
-      owner,
-      client: introduced().client,
-      send: (message) => exchanges.send(message, id),
-      progress: progressTo(ctx, typeof taskId === "string" ? taskId : null),
-      signal: call === null ? signal : AbortSignal.any([signal, call.signal]),
-      leave: () => call?.leave(),
-    };
-  }
-
   return {
     door(message, auth) {
       const kept = parts.pushes.take(message, auth);
@@ -102,30 +82,7 @@ export function legacySide(parts: LegacyParts, mcp: McpServer, context: McpReque
       return method === "tools/list" && introduced().older ? toolsOfOlder(result) : result;
     },
 
-    terms(exchanges, tool, ctx) {
-      const { older, host } = introduced();
-      const { task } = exchanges.params(ctx.mcpReq.id) as { readonly task?: { readonly ttl?: number | null } };
-      const wish = older ? undefined : task;
-      const keepMs = wish === undefined ? tool.keepMs : keepFor(tool, wish.ttl ?? null);
-      const { owner, client, send, signal, leave } = open(exchanges, ctx);
-      return {
-        owner,
-        client: { ...client, tasks: wish !== undefined },
-        tool: keepMs === tool.keepMs ? tool : { ...tool, keepMs },
-        generation: wish === undefined ? "legacy" : "augmented",
-        limits: parts.limits(host),
-        push: {
-          async ask(requests) {
-            const release = parts.streams.take(owner);
-            const waits = { send, owner, signal: AbortSignal.any([signal, parts.stop]) };
-            return askAll(parts.pushes, requests, waits).finally(release);
-          },
-          asker: () => createAsker(parts.pushes, { send, client, known: false }),
-        },
-        signal,
-        leave,
-      };
-    },
+    terms: (tool, incoming) => legacyTerms(parts, { session, ...introduced() }, tool, incoming),
 
     addMethods(exchanges) {
       const { engine } = parts;
@@ -142,14 +99,63 @@ export function legacySide(parts: LegacyParts, mcp: McpServer, context: McpReque
         methods["tasks/list"] = async (request, params) => ({ result: await listTasks(engine, request, params) });
       for (const [name, method] of Object.entries(methods))
         setMethod(mcp, name, parts.onError, async (ctx) => {
-          const request = open(exchanges, ctx);
+          const incoming = incomingOf(exchanges, ctx);
+          const { leave, ...request } = open(parts, { session, ...introduced() }, incoming);
           const signal = AbortSignal.any([request.signal, parts.stop]);
-          const answer = method({ ...request, signal }, exchanges.params(ctx.mcpReq.id));
-          const given = await parts.track(answer).finally(() => request.leave());
-          exchanges.answer(ctx.mcpReq.id, given);
+          const answer = method({ ...request, signal }, incoming.params);
+          exchanges.answer(incoming.id, await parts.track(answer).finally(leave));
           return {};
         });
     },
+  };
+}
+
+/** Who sends a request, and in which session, if any is named. */
+interface Sender extends Session {
+  readonly session: string | null;
+}
+
+/** A request that may wait, until it is left. */
+function open(
+  { owner, calls }: LegacyParts,
+  { session, client }: Sender,
+  incoming: Incoming,
+): Waiting & { leave(): void } {
+  const { id, params, auth, send, signal } = incoming;
+  const who = owner(auth);
+  const call = session === null ? null : calls.enter({ session, owner: who }, id);
+  return {
+    owner: who,
+    client,
+    send,
+    progress: progressTo(send, params, typeof params.taskId === "string" ? params.taskId : null),
+    signal: call === null ? signal : AbortSignal.any([signal, call.signal]),
+    leave: () => call?.leave(),
+  };
+}
+
+/** The terms of a call in an older protocol. They keep nothing of the server: it may be gone while the call is held. */
+function legacyTerms(parts: LegacyParts, sender: Sender, tool: TaskTool, incoming: Incoming): Terms {
+  const { task } = incoming.params as { readonly task?: { readonly ttl?: number | null } };
+  const wish = sender.older ? undefined : task;
+  const keepMs = wish === undefined ? tool.keepMs : keepFor(tool, wish.ttl ?? null);
+  const { owner, client, send, signal, leave } = open(parts, sender, incoming);
+  return {
+    owner,
+    client: { ...client, tasks: wish !== undefined },
+    tool: keepMs === tool.keepMs ? tool : { ...tool, keepMs },
+    generation: wish === undefined ? "legacy" : "augmented",
+    limits: parts.limits(sender.host),
+    push: {
+      async ask(requests) {
+        const release = parts.streams.take(owner);
+        const waits = { send, owner, signal: AbortSignal.any([signal, parts.stop]) };
+        return askAll(parts.pushes, requests, waits).finally(release);
+      },
+      asker: () => createAsker(parts.pushes, { send, client, known: false }),
+    },
+    signal,
+    leave,
   };
 }
 

@@ -64,6 +64,11 @@ export function answerTo(thrown: unknown, onError: (error: TaskError) => void): 
   return error.toRpc();
 }
 
+/** The status of an error that a handler answers with, over HTTP, where nothing was sent before (core specification, "Streamable HTTP"). */
+export function statusOf({ code }: RpcError): number {
+  return code === codes.EXTENSION_REQUIRED.rpc ? 400 : 200;
+}
+
 /** A method that tells whoever listens how it was answered. */
 export function answering<R, C = Caller, E = Engine, More extends readonly unknown[] = []>(
   method: string,

@@ -2,6 +2,7 @@ import {
   classifyInboundRequest,
   isJsonContentType,
   PROTOCOL_VERSION_META_KEY,
+  SUPPORTED_PROTOCOL_VERSIONS,
   type RequestId,
 } from "@modelcontextprotocol/server";
 import { capabilitiesKey, readCapabilities, tasksProtocol, type ClientCapabilities } from "../protocol/capabilities.ts";
@@ -9,6 +10,7 @@ import { isTaskId } from "../protocol/ids.ts";
 import type { TaskTool } from "../tool.ts";
 import type { Params } from "./methods.ts";
 import { Recent } from "./recent.ts";
+import { readSession } from "./session.ts";
 
 /** A request that says the same thing in header and body, in the plainest of the forms that are allowed. */
 export type PlainRequest = PlainTaskRequest | PlainCall;
@@ -34,7 +36,13 @@ export type PlainMethod = "tasks/get" | "tasks/update" | "tasks/cancel";
 /** Gives a header's value. One that came more than once has none, or one that no rule fits. */
 export type HeaderValue = (name: PlainHeader) => string | null | undefined;
 
-export type PlainHeader = "content-type" | "content-length" | "mcp-protocol-version" | "mcp-method" | "mcp-name";
+export type PlainHeader =
+  | "content-type"
+  | "content-length"
+  | "mcp-protocol-version"
+  | "mcp-method"
+  | "mcp-name"
+  | "mcp-session-id";
 
 /** A plain request is short; what is longer takes the other way before it is read. */
 const longestBody = 64 * 1024;
@@ -43,6 +51,14 @@ const longestBody = 64 * 1024;
 const longestEnvelope = 4 * 1024;
 
 const methods: ReadonlySet<unknown> = new Set<PlainMethod>(["tasks/get", "tasks/update", "tasks/cancel"]);
+
+const olderProtocols: ReadonlySet<unknown> = new Set(
+  SUPPORTED_PROTOCOL_VERSIONS.filter((known) => known < tasksProtocol),
+);
+
+function isOlder(header: HeaderValue): boolean {
+  return olderProtocols.has(header("mcp-protocol-version")) && (header("mcp-method") ?? null) === null;
+}
 
 /** Recognises plain requests. What it doesn't know is for the SDK, which refuses what has to be refused. */
 export interface PlainReader {
@@ -58,10 +74,18 @@ export function plainReader(tools: readonly TaskTool[], maxBodyBytes: number): P
   const valid = new Recent<string, boolean>(256);
   const longest = Math.min(longestBody, maxBodyBytes);
 
-  function length(header: HeaderValue): number | undefined {
+  /** Before it is read, a request of an older protocol shows no more than its version. */
+  function mayBePlain(header: HeaderValue): boolean {
+    if (isOlder(header)) return true;
     const method = header("mcp-method");
-    if (!(method === "tools/call" ? byName.has(header("mcp-name") ?? "") : methods.has(method))) return undefined;
-    if (header("mcp-protocol-version") !== tasksProtocol) return undefined;
+    return (
+      header("mcp-protocol-version") === tasksProtocol &&
+      (method === "tools/call" ? byName.has(header("mcp-name") ?? "") : methods.has(method))
+    );
+  }
+
+  function length(header: HeaderValue): number | undefined {
+    if (!mayBePlain(header)) return undefined;
     if (!isJsonContentType(header("content-type") ?? null)) return undefined;
     const told = header("content-length") ?? "";
     return /^\d{1,6}$/.test(told) && Number(told) <= longest ? Number(told) : undefined;
@@ -84,10 +108,20 @@ export function plainReader(tools: readonly TaskTool[], maxBodyBytes: number): P
     return kind === "modern";
   }
 
+  /** A call in an older protocol. Of another server's session, it is refused elsewhere. */
+  function olderCall(header: HeaderValue, message: Record<string, unknown>): PlainCall | undefined {
+    const { method, params } = message;
+    const session = header("mcp-session-id");
+    if (typeof session === "string" && readSession(session) === null) return undefined;
+    const tool = method === "tools/call" && isObject(params) ? byName.get(params.name as string) : undefined;
+    return tool === undefined ? undefined : { kind: "call", tool, message };
+  }
+
   return {
     length,
     read(header, message) {
       if (length(header) === undefined || !isObject(message)) return undefined;
+      if (isOlder(header)) return olderCall(header, message);
       const { jsonrpc, id, method, params } = message;
       const subject = header("mcp-name");
       if (method !== header("mcp-method") || !isObject(params)) return undefined;

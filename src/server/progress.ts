@@ -1,7 +1,8 @@
-import type { ServerContext } from "@modelcontextprotocol/server";
 import { stopwatch, type Clock } from "../clock.ts";
 import { related } from "../protocol/legacy.ts";
 import type { Task } from "../store/store.ts";
+import type { Params } from "./methods.ts";
+import type { Send } from "./push.ts";
 
 /** One `notifications/progress`, less its token. */
 export interface ProgressReport {
@@ -38,17 +39,20 @@ export function progressReports(clock: Clock, send: ((report: ProgressReport) =>
 
 /** Sends reports to whoever made a request, or null where they did not ask for it. `about`: the task they know. */
 export function progressTo(
-  { mcpReq }: ServerContext,
+  send: Send,
+  params: Params,
   about: string | null = null,
 ): ((report: ProgressReport) => void) | null {
-  const progressToken = mcpReq._meta?.progressToken;
+  const progressToken = (params._meta as Params | undefined)?.progressToken;
   if (progressToken === undefined) return null;
   const meta = about === null ? {} : { _meta: related(about) };
   // Who has left hears nothing; the call itself learns of it by its signal.
   return (report) =>
-    void mcpReq
-      .notify({ method: "notifications/progress", params: { progressToken, ...report, ...meta } })
-      .catch(() => {});
+    void send({
+      jsonrpc: "2.0",
+      method: "notifications/progress",
+      params: { progressToken, ...report, ...meta },
+    }).catch(() => {});
 }
 
 function words({ statusMessage, progress }: Task): string {

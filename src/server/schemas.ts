@@ -1,4 +1,6 @@
+import { McpServer } from "@modelcontextprotocol/server";
 import type { z } from "zod";
+import type { TaskTool } from "../tool.ts";
 
 /** A schema as the SDK takes it. */
 type Standard = { readonly "~standard": z.ZodType["~standard"] };
@@ -29,4 +31,19 @@ function remembered(convert: Convert): Convert {
     made.set(key, json);
     return json;
   };
+}
+
+const wrapped = new WeakMap<z.ZodType, boolean>();
+
+/** Whether older clients see the output schema of a tool in a wrapping: it is one of something else than an object. */
+export function isListedWrapped({ outputSchema }: TaskTool): boolean {
+  if (outputSchema === undefined) return false;
+  const found = wrapped.get(outputSchema);
+  if (found !== undefined) return found;
+  // As the SDK sees it, whose rules for schemas without a type are its own.
+  const scratch = new McpServer({ name: "", version: "" });
+  const listed = scratch.registerTool("tool", { outputSchema: convertedOnce(outputSchema) }, () => ({ content: [] }));
+  const isWrapped = listed.outputSchemaJson?.type !== "object";
+  wrapped.set(outputSchema, isWrapped);
+  return isWrapped;
 }

@@ -1,11 +1,8 @@
 import { setImmediate } from "node:timers/promises";
 import {
-  CLIENT_INFO_META_KEY,
-  inputRequired,
   McpServer,
   type AuthInfo,
   type CallToolResult,
-  type InputRequiredResult,
   type McpRequestContext,
   type McpServerFactory,
   type ServerContext,
@@ -15,21 +12,20 @@ import type { Clock } from "../clock.ts";
 import type { Engine } from "../engine/engine.ts";
 import { TaskError } from "../errors.ts";
 import { capabilitiesKey, readCapabilities, tasksExtension } from "../protocol/capabilities.ts";
-import { legacyTask } from "../protocol/legacy.ts";
-import { readTrace } from "../protocol/trace.ts";
-import { idempotencyExtension, idempotentTools, readIdempotencyKey } from "../protocol/idempotency.ts";
+import { idempotencyExtension, idempotentTools } from "../protocol/idempotency.ts";
 import { newTaskId } from "../protocol/ids.ts";
 import type { TaskTool } from "../tool.ts";
 import { questionsOf } from "./before.ts";
+import { answerCall, callerOf, currentTerms } from "./call.ts";
 import { createOpenCalls } from "./calls.ts";
 import { addCompanions, checkNames, withoutCompanions, type CompanionParts } from "./companions.ts";
-import { readHost, type HostInfo, type Limits } from "./hosts.ts";
+import type { HostInfo, Limits } from "./hosts.ts";
+import { incomingOf, type Incoming } from "./incoming.ts";
 import { legacySide } from "./legacy.ts";
 import type { StreamLimits } from "./listen.ts";
 import { answerTo, cancelTask, getTask, setMethod, updateTask, type Caller, type Params } from "./methods.ts";
-import { progressTo } from "./progress.ts";
+import type { Outlet } from "./outlet.ts";
 import { createPushes } from "./push.ts";
-import { reply, type Reply, type Terms } from "./reply.ts";
 import { addResults } from "./results.ts";
 import { convertedOnce } from "./schemas.ts";
 import type { Seal } from "./seal.ts";
@@ -59,18 +55,22 @@ export interface TaskServers {
   readonly factory: McpServerFactory;
   /** Resolves when the answers that came with a request are kept; rejects with what kept one from it. */
   kept(request: Request): Promise<unknown>;
-  /** Makes a server for one call in protocol 2026-07-28: of our tools and methods, it has this tool only. */
-  callee(tool: TaskTool, context: McpRequestContext): Promise<McpServer>;
+  /** Makes a server for one call, which gives its answer elsewhere: of our tools and methods, it has this tool only. */
+  callee(tool: TaskTool, context: McpRequestContext, detour: Detour): Promise<McpServer>;
   /** Answers the calls that wait for a task as if their time was up. Resolves when no call is left. */
   stop(): Promise<void>;
+}
+
+/** A way past the SDK for the answer of a call, and for what is sent before it. */
+export interface Detour {
+  readonly outlet: Outlet;
+  /** Takes the answer; null: nobody waits for it any more. */
+  take(answer: Promise<Answer | null>): void;
 }
 
 type Methods = Readonly<Record<string, (engine: Engine, caller: Caller, params: Params) => Promise<object>>>;
 
 const methods: Methods = { "tasks/get": getTask, "tasks/update": updateTask, "tasks/cancel": cancelTask };
-
-/** Stands in a tool's place until the real answer takes its own; as an error it needs no structured content. */
-const placeholder: CallToolResult = { content: [], isError: true };
 
 /**
  * Adds tasks to each server that a factory makes. `streams` bounds what waits without a task of its own. Throws `MISUSE`
@@ -89,6 +89,7 @@ export function taskServers(parts: ServerParts, factory: McpServerFactory, strea
   const keepings = new WeakMap<Request, Promise<void>[]>();
   const pushes = createPushes(parts);
   const legacyParts = { ...parts, tools, pushes, calls: createOpenCalls(), streams, stop, track, keeping };
+  const callParts = { ...parts, connection, stop };
 
   function track<T>(call: Promise<T>): Promise<T> {
     const settled = call.catch(() => {}).finally(() => calls.delete(settled));
@@ -112,12 +113,17 @@ export function taskServers(parts: ServerParts, factory: McpServerFactory, strea
     return { mcp, old, exchanges: intercept(mcp, amend, old?.door) };
   }
 
-  function offer({ mcp, old, exchanges }: Awaited<ReturnType<typeof made>>, tool: TaskTool): void {
-    const terms = (ctx: ServerContext) =>
-      old === null ? currentTerms(parts, tool, ctx) : old.terms(exchanges, tool, ctx);
-    const registered = addTool(mcp, tool, (ctx) =>
-      track(answerCall({ parts, exchanges, terms, connection, stop }, ctx)),
-    );
+  function offer({ mcp, old, exchanges }: Awaited<ReturnType<typeof made>>, tool: TaskTool, detour?: Detour): void {
+    const terms = (incoming: Incoming) =>
+      old === null ? currentTerms(callParts, tool, incoming) : old.terms(tool, incoming);
+    const registered = addTool(mcp, tool, async (ctx) => {
+      const { id, inputResponses = {} } = ctx.mcpReq;
+      const incoming = incomingOf(exchanges, ctx, detour?.outlet);
+      const round = { inputResponses, requestState: ctx.mcpReq.requestState() };
+      const answer = track(answerCall(callParts, incoming, round, terms));
+      if (detour !== undefined) detour.take(answer);
+      else exchanges.answer(id, await answer);
+    });
     if (old !== null) registered.execution = { taskSupport: tool.support };
   }
 
@@ -138,13 +144,13 @@ export function taskServers(parts: ServerParts, factory: McpServerFactory, strea
       else old.addMethods(exchanges);
       if (parts.blobs !== null) addResults(mcp, parts, parts.blobs);
       for (const tool of tools) offer(server, tool);
-      const host = { caller: (ctx: ServerContext) => callerOf(parts, ctx), stop, track };
+      const host = { incoming: (ctx: ServerContext) => incomingOf(exchanges, ctx), stop, track };
       if (hasCompanions) addCompanions(mcp, parts, host);
       return mcp;
     }),
-    callee: telling(async (tool: TaskTool, context: McpRequestContext) => {
+    callee: telling(async (tool: TaskTool, context: McpRequestContext, detour: Detour) => {
       const server = await made(context);
-      offer(server, tool);
+      offer(server, tool, detour);
       return server.mcp;
     }),
     kept: (request) => Promise.all(keepings.get(request) ?? []),
@@ -162,17 +168,11 @@ function addMethods(mcp: McpServer, parts: ServerParts, exchanges: Exchanges): v
   const extensions = { [tasksExtension]: {}, [idempotencyExtension]: idempotentTools(parts.tools) };
   mcp.server.registerCapabilities({ extensions });
   for (const [name, method] of Object.entries(methods)) {
-    setMethod(mcp, name, parts.onError, (ctx) =>
-      method(parts.engine, callerOf(parts, ctx), exchanges.params(ctx.mcpReq.id)),
-    );
+    setMethod(mcp, name, parts.onError, (ctx) => {
+      const incoming = incomingOf(exchanges, ctx);
+      return method(parts.engine, callerOf(parts, incoming), incoming.params);
+    });
   }
-}
-
-function callerOf(parts: ServerParts, ctx: ServerContext): Caller {
-  return {
-    owner: parts.owner(ctx.http?.authInfo),
-    client: readCapabilities((ctx.mcpReq.envelope as Params | undefined)?.[capabilitiesKey]),
-  };
 }
 
 /** Whether a request of 2026-07-28 declares the extension; one of an older protocol never does. */
@@ -198,12 +198,8 @@ function shownTo(hasTasks: boolean, hasCompanions: boolean, ours: readonly TaskT
   };
 }
 
-/** The owner is who sends, wherever from; nobody in particular is told from others by a connection of their own. */
-const senderOf = (owner: string, connection: string | null) => (owner === "" ? connection : "");
-
-type ToolAnswer = CallToolResult | InputRequiredResult;
-
-function addTool(mcp: McpServer, tool: TaskTool, answer: (ctx: ServerContext) => Promise<ToolAnswer>) {
+/** Adds a tool that gives its answer past the SDK, which gets a placeholder. */
+function addTool(mcp: McpServer, tool: TaskTool, call: (ctx: ServerContext) => Promise<void>) {
   const { title, description, inputSchema, outputSchema, annotations, icons } = tool;
   const config = {
     ...(title === undefined ? {} : { title }),
@@ -212,81 +208,9 @@ function addTool(mcp: McpServer, tool: TaskTool, answer: (ctx: ServerContext) =>
     ...(annotations === undefined ? {} : { annotations }),
     ...(icons === undefined ? {} : { icons }),
   };
-  if (inputSchema === undefined) return mcp.registerTool(tool.name, config, (ctx) => answer(ctx));
+  // As an error it needs no structured content.
+  const placeholder: CallToolResult = { content: [], ...(outputSchema === undefined ? {} : { isError: true }) };
+  if (inputSchema === undefined) return mcp.registerTool(tool.name, config, (ctx) => call(ctx).then(() => placeholder));
   const withInput = { ...config, inputSchema: convertedOnce(inputSchema) };
-  return mcp.registerTool(tool.name, withInput, (_args, ctx) => answer(ctx));
-}
-
-/** The terms of a call in protocol 2026-07-28. */
-function currentTerms(parts: ServerParts, tool: TaskTool, ctx: ServerContext): Terms {
-  const { owner, client } = callerOf(parts, ctx);
-  const { signal, envelope } = ctx.mcpReq;
-  const host = readHost((envelope as Params | undefined)?.[CLIENT_INFO_META_KEY]);
-  const generation = client.tasks ? "declared" : "rounds";
-  return { owner, client, tool, generation, limits: parts.limits(host), push: null, signal, leave() {} };
-}
-
-interface CallParts {
-  readonly parts: ServerParts;
-  readonly exchanges: Exchanges;
-  readonly terms: (ctx: ServerContext) => Terms;
-  /** Names the connection, where that is one client's. */
-  readonly connection: string;
-  readonly stop: AbortSignal;
-}
-
-async function answerCall({ parts, exchanges, terms: termsOf, connection, stop }: CallParts, ctx: ServerContext) {
-  const { id, signal, inputResponses = {} } = ctx.mcpReq;
-  let terms: Terms | undefined;
-  try {
-    terms = termsOf(ctx);
-    const { leave: _leave, ...circumstances } = terms;
-    const answer = await reply(parts, {
-      ...circumstances,
-      args: exchanges.params(id).arguments,
-      idempotencyKey: readIdempotencyKey(exchanges.params(id)._meta),
-      sender: senderOf(terms.owner, ctx.http === undefined ? connection : null),
-      auth: ctx.http?.authInfo,
-      trace: readTrace(exchanges.params(id)._meta),
-      inputResponses,
-      requestState: terms.push === null ? ctx.mcpReq.requestState() : undefined,
-      progress: progressTo(ctx),
-      stop,
-    });
-    return deliver(answer, terms, (instead) => exchanges.answer(id, instead));
-  } catch (thrown) {
-    // Who has left gets no answer, and their leaving is no fault of ours.
-    if (signal.aborted && thrown === signal.reason) return placeholder;
-    // A call that was taken back by another request is still answered: that ends its stream.
-    const taken = terms?.signal.aborted === true && thrown === terms.signal.reason;
-    const error = taken ? new TaskError("CANCELLED").toRpc() : answerTo(thrown, parts.onError);
-    exchanges.answer(id, { error });
-    return placeholder;
-  } finally {
-    terms?.leave();
-  }
-}
-
-/** An answer as the SDK takes it; what it doesn't take goes out in its place. */
-function deliver(reply: Reply, { generation }: Terms, answer: (answer: Answer) => void): ToolAnswer {
-  switch (reply.kind) {
-    case "result":
-      return reply.result;
-    case "round":
-      return inputRequired({
-        ...(Object.keys(reply.requests).length === 0 ? {} : { inputRequests: reply.requests as never }),
-        requestState: reply.state,
-      });
-    case "handle":
-      answer({ result: { ...(generation === "legacy" ? {} : { resultType: "complete" }), ...reply.result } });
-      return placeholder;
-    case "task":
-      answer({
-        result: generation === "augmented" ? { task: legacyTask(reply.task) } : { resultType: "task", ...reply.task },
-      });
-      return placeholder;
-    case "error":
-      answer({ error: reply.error });
-      return placeholder;
-  }
+  return mcp.registerTool(tool.name, withInput, (_args, ctx) => call(ctx).then(() => placeholder));
 }

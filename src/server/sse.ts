@@ -3,6 +3,8 @@ import type { Engine } from "../engine/engine.ts";
 import { asTaskError, type TaskError } from "../errors.ts";
 import { acknowledgement, openFeed, taskNotification, type Acknowledgement, type Sink } from "./listen.ts";
 import type { Caller } from "./methods.ts";
+import { comment, frame } from "./outlet.ts";
+import type { Alive, Pulse } from "./pulse.ts";
 
 /** The open event streams of a server. */
 export interface TaskStreams {
@@ -23,35 +25,20 @@ export interface StreamOptions {
   readonly released: () => void;
 }
 
-interface OpenStream {
+interface OpenStream extends Alive {
   readonly body: ReadableStream<Uint8Array>;
   readonly ended: Promise<void>;
-  keepAlive(): void;
   end(): void;
 }
 
 const encoder = new TextEncoder();
-const frame = (message: object) => encoder.encode(`event: message\ndata: ${JSON.stringify(message)}\n\n`);
-const comment = encoder.encode(": keepalive\n\n");
+const encoded = (message: object) => encoder.encode(frame(message));
+const stillHere = encoder.encode(comment);
 
-/** Streams over an engine. One timer keeps all of them alive; `keepAliveMs` 0 sends nothing. */
-export function taskStreams(engine: Engine, keepAliveMs: number, onError: (error: TaskError) => void): TaskStreams {
+/** Streams over an engine. */
+export function taskStreams(engine: Engine, pulse: Pulse, onError: (error: TaskError) => void): TaskStreams {
   const streams = new Set<OpenStream>();
-  let timer: NodeJS.Timeout | undefined;
   let closing = false;
-
-  function tick(): void {
-    for (const stream of streams) stream.keepAlive();
-  }
-
-  function settle(): void {
-    if (streams.size === 0) {
-      clearInterval(timer);
-      timer = undefined;
-    } else if (timer === undefined && keepAliveMs > 0) {
-      timer = setInterval(tick, keepAliveMs).unref();
-    }
-  }
 
   return {
     async open(options) {
@@ -65,11 +52,11 @@ export function taskStreams(engine: Engine, keepAliveMs: number, onError: (error
         throw thrown;
       }
       streams.add(stream);
-      settle();
+      pulse.add(stream);
       void stream.ended.then(() => {
         options.released();
         streams.delete(stream);
-        settle();
+        pulse.delete(stream);
       });
       if (closing) stream.end();
       return new Response(stream.body, { status: 200, headers: options.answer.headers });
@@ -98,7 +85,7 @@ async function openStream(
 
   const sink: Sink = {
     room: () => (controller?.desiredSize ?? 0) > 0,
-    write: (task) => controller?.enqueue(frame(taskNotification(id, task))),
+    write: (task) => controller?.enqueue(encoded(taskNotification(id, task))),
     done() {
       tasksEnded = true;
       finish();
@@ -119,7 +106,7 @@ async function openStream(
   /** Where nothing else was subscribed, the SDK has ended its part at once: its last answer waits for the tasks. */
   function finish(): void {
     if (over || !sdkEnded || !tasksEnded) return;
-    if (last !== undefined) controller?.enqueue(frame(last));
+    if (last !== undefined) controller?.enqueue(encoded(last));
     controller?.close();
     leave();
   }
@@ -132,7 +119,7 @@ async function openStream(
 
   async function forward(): Promise<void> {
     for (let message = await frames.next(); message !== undefined && !over; message = await frames.next()) {
-      if ("method" in message) controller?.enqueue(frame(message));
+      if ("method" in message) controller?.enqueue(encoded(message));
       else last = message;
     }
     // Without a last answer the stream was cut, not ended: nobody is there for the rest.
@@ -144,7 +131,7 @@ async function openStream(
   const body = new ReadableStream<Uint8Array>({
     start(ofBody) {
       controller = ofBody;
-      ofBody.enqueue(frame(acknowledgement(ack, feed.ids)));
+      ofBody.enqueue(encoded(acknowledgement(ack, feed.ids)));
     },
     pull: () => feed.pump(),
     cancel: () => leave(),
@@ -160,8 +147,8 @@ async function openStream(
   return {
     body,
     ended,
-    keepAlive() {
-      if (sink.room()) controller?.enqueue(comment);
+    beat() {
+      if (sink.room()) controller?.enqueue(stillHere);
       feed.pump();
     },
     end() {

@@ -14,8 +14,8 @@ export type Door = (message: JSONRPCMessage, auth: AuthInfo | undefined) => "tak
 export interface Exchanges {
   /** The params of an open request as they came, before the SDK parsed them or took parts out. */
   params(id: RequestId): Params;
-  /** Replaces the answer that the SDK is about to give. Its `_meta` is kept. */
-  answer(id: RequestId, answer: Answer): void;
+  /** Replaces the answer that the SDK is about to give. What its `_meta` says is kept. Null: nobody waits for it. */
+  answer(id: RequestId, answer: Answer | null): void;
   /** Sends a message on the stream of an open request. */
   send(message: JSONRPCMessage, id: RequestId): Promise<void>;
 }
@@ -69,17 +69,24 @@ export function intercept(mcp: McpServer, amend: Amend, door: Door = () => undef
     const { method, params, answer } = exchange;
     if (answer === undefined)
       return "result" in message ? { ...message, result: amend(method, params, message.result) } : message;
-    if ("error" in answer) return { jsonrpc: "2.0", id, error: answer.error };
-    const meta = "result" in message ? message.result._meta : undefined;
-    return { jsonrpc: "2.0", id, result: { ...answer.result, ...(meta === undefined ? {} : { _meta: meta }) } };
+    return answered(message, id, answer);
   }
 
   return {
     params: (id) => open.get(id)?.params ?? {},
     answer(id, answer) {
       const exchange = open.get(id);
-      if (exchange !== undefined) exchange.answer = answer;
+      if (exchange !== undefined && answer !== null) exchange.answer = answer;
     },
     send: (message, id) => sendRaw(message, id),
   };
+}
+
+/** Our answer in place of the SDK's, with what that says of the server. */
+export function answered(message: JSONRPCMessage, id: RequestId, answer: Answer): JSONRPCMessage {
+  if ("error" in answer) return { jsonrpc: "2.0", id, error: answer.error };
+  const { _meta: ours, ...result } = answer.result as { readonly _meta?: object };
+  const stamp = "result" in message ? message.result._meta : undefined;
+  const meta = ours === undefined && stamp === undefined ? {} : { _meta: { ...ours, ...stamp } };
+  return { jsonrpc: "2.0", id, result: { ...result, ...meta } };
 }
