@@ -10,6 +10,9 @@ import { channels } from "../../src/channels.ts";
 import { capabilitiesKey } from "../../src/protocol/capabilities.ts";
 import { idempotencyKey } from "../../src/protocol/idempotency.ts";
 import { serve, type ServeOptions } from "../../src/server/http.ts";
+import type { ServerParts } from "../../src/server/server.ts";
+import { introducedBy, newSession } from "../../src/server/session.ts";
+import { manualClock } from "../../src/store/contract/manual-clock.ts";
 import { taskTool } from "../../src/tool.ts";
 import { anyValue, change, changed, header, key, of, type Change } from "./drafts.ts";
 import {
@@ -24,7 +27,8 @@ import {
   type Json,
   type Served,
 } from "./harness.ts";
-import { send, type Came, type Sent } from "./paths.ts";
+import { everyInput } from "./old-client.ts";
+import { json, send, type Came, type Sent } from "./paths.ts";
 
 const mirrored = taskTool({
   name: "mirrored",
@@ -59,6 +63,23 @@ const calling = (name: string, args: unknown, more: object = {}): Sent => ({
   }),
 });
 
+const session = newSession(introducedBy({ protocolVersion: "2025-11-25", capabilities: everyInput, clientInfo: {} }));
+
+/** The same in protocol 2025-11-25. */
+const callingOld = (name: string, args: unknown, more: object = {}): Sent => ({
+  headers: [
+    ["accept", "application/json, text/event-stream"],
+    ["content-type", "application/json"],
+    ["mcp-protocol-version", "2025-11-25"],
+    ["mcp-session-id", session],
+    ["authorization", "Bearer ada"],
+  ],
+  body: JSON.stringify({
+    ...{ jsonrpc: "2.0", id: 7, method: "tools/call" },
+    params: { name, ...(args === undefined ? {} : { arguments: args }), _meta: {}, ...more },
+  }),
+});
+
 let calls = 0;
 /** Sends it with a text of its own, so that no two calls are the same to a server that knows calls again. */
 const sendOnce = (port: number, sent: Sent, told: boolean) => {
@@ -67,19 +88,28 @@ const sendOnce = (port: number, sent: Sent, told: boolean) => {
   return send(port, { ...sent, body: sent.body.replaceAll("nonce-00000000", nonce) }, told);
 };
 
-/** An answer less what is another for each call. */
-const alike = ({ body, ...rest }: Came): unknown => ({
-  ...rest,
-  body: JSON.parse(
+const always = ["taskId", "createdAt", "lastUpdatedAt", "ttlMs", "ttl", "requestState"];
+
+/** A message less what is another for each call. */
+const plain = (body: unknown): unknown =>
+  JSON.parse(
     JSON.stringify(body, (name, value: unknown) =>
-      ["taskId", "createdAt", "lastUpdatedAt", "ttlMs", "requestState"].includes(name)
+      always.includes(name)
         ? typeof value
         : typeof value === "string"
           ? value.replaceAll(/[A-Za-z0-9_-]{22}/g, "id").replaceAll(/nonce-\d+/g, "nonce")
           : value,
     ) ?? "null",
-  ) as unknown,
-});
+  );
+
+/** An answer less that: of a stream, event by event, however it was cut into pieces. */
+function alike({ status, headers, body }: Came): unknown {
+  if (headers["content-type"] !== "text/event-stream") return { status, headers, body: plain(body) };
+  const { sized: _sized, "transfer-encoding": _cut, ...others } = headers;
+  const lines = String(body).split("\n");
+  const events = lines.map((line) => (line.startsWith("data: ") ? plain(json(line.slice(6))) : line));
+  return { status, headers: others, body: events };
+}
 
 /** How many tasks there were. */
 let created = 0;
@@ -158,6 +188,101 @@ test("whatever is sent, the two ways answer alike, and make as many tasks", { ti
   expect(made).toBeGreaterThan(100);
 });
 
+test.for([
+  ["optional", { text: "nonce-00000000" }, {}, 1],
+  ["optional", { text: "nonce-00000000" }, { task: {} }, 1],
+  ["optional", { text: "nonce-00000000" }, { task: { ttl: -1 } }, 0],
+  ["optional", { text: 3 }, {}, 0],
+  ["required", {}, {}, 0],
+  ["required", {}, { task: { ttl: 60_000 } }, 1],
+  ["each", {}, {}, 1],
+  ["plain", { name: "nonce-00000000" }, {}, 0],
+  ["nothing", {}, {}, 0],
+] as const)("in 2025-11-25, a call of %s with %j, %j comes to the same: %i task", async ([name, args, more, tasks]) => {
+  const { ours, stock } = await both(callingOld(name, args, more));
+  expect(ours).toEqual(stock);
+  expect(ours).toMatchObject({ status: 200, headers: { "content-type": "text/event-stream" }, tasks });
+});
+
+test("in 2025-11-25 too, whatever is sent, the two ways answer alike", { timeout: 120_000 }, async () => {
+  let made = 0;
+  const start = fc.record({
+    name: of("optional", "optional", "required", "each", "plain"),
+    changes: fc.array(
+      fc.oneof(
+        change,
+        header("mcp-protocol-version", of("2025-06-18", "2025-03-26", "2024-11-05", "2026-07-28", "1999-01-01")),
+        header("mcp-session-id", of("x", `${session}x`, session.replace(".fus", ".o"))),
+        key("message", "method", of<unknown>("tools/call", "tools/list", "tasks/get")),
+        key("params", "name", fc.oneof(anyValue, of<unknown>("optional", "required", "plain", "task_cancel"))),
+        key("params", "arguments", fc.oneof(anyValue, of<unknown>({ text: "nonce-00000000", count: 2 }, { text: 1 }))),
+        key("params", "task", fc.oneof(anyValue, of<unknown>({}, { ttl: 1 }, { ttl: null }, { ttl: "x" }))),
+        key("envelope", "progressToken", fc.oneof(anyValue, of<unknown>("p", 1))),
+      ),
+      { maxLength: 2 },
+    ),
+  });
+  await fc.assert(
+    fc.asyncProperty(start, async ({ name, changes }) => {
+      const { ours, stock } = await both(changed(callingOld(name, { text: "nonce-00000000" }), changes));
+      expect(ours).toEqual(stock);
+      made += ours?.tasks ?? 0;
+    }),
+    { numRuns: 300 },
+  );
+  expect(made).toBeGreaterThan(75);
+});
+
+test.for([
+  ["2026-07-28", calling("each", {}, { _meta: { progressToken: "p", [capabilitiesKey]: {} } })],
+  ["2025-11-25", callingOld("each", {}, { _meta: { progressToken: "p" } })],
+] as const)("a held call of %s hears of progress and of its end alike", async ([, sent]) => {
+  const text = sent.body.replace(JSON.stringify(declared), "{}");
+  const answers = [];
+  for (const told of [true, false]) {
+    const clock = manualClock();
+    await using held = await open({}, { clock, pollMs: 1_000 }, { hold: "10m" });
+    const begun = nextTask();
+    const answered = send(held.listening.port, { ...sent, body: text }, told);
+    await begun;
+    const claim = await held.claim();
+    for (const step of ["one", "two"]) {
+      clock.advance(5_000);
+      await held.engine.attempts.setStatus(claim, step, null);
+    }
+    clock.advance(5_000);
+    await held.finish(claim, completed("done", { structuredContent: { n: 1 }, _meta: { own: 1 } }));
+    answers.push(alike(await answered));
+  }
+  expect(answers[0]).toEqual(answers[1]);
+  expect(JSON.stringify(answers[0])).toMatch(/notifications\/progress.*notifications\/progress.*"done"/);
+});
+
+test.for([
+  ["2026-07-28", calling("each", {}).body.replace(JSON.stringify(declared), "{}"), calling("each", {}).headers],
+  ["2025-11-25", callingOld("each", {}).body, callingOld("each", {}).headers],
+] as const)("a held call of %s keeps no server of the SDK", async ([, body, headers]) => {
+  const closed: string[] = [];
+  const { promise: isClosed, resolve } = Promise.withResolvers<void>();
+  await using patient = await open({}, {}, { hold: "20s" });
+  await using other = await withFactory(
+    () => {
+      const mcp = factory();
+      mcp.server.onclose = () => resolve(void closed.push("server"));
+      return mcp;
+    },
+    {},
+    patient.parts,
+  );
+  const begun = nextTask();
+  const answered = send(other.port, { headers, body }, true).finally(() => closed.push("call"));
+  await begun;
+  await isClosed;
+  await patient.finish(await patient.claim(), completed("done"));
+  expect(JSON.stringify((await answered).body)).toContain("done");
+  expect(closed).toEqual(["server", "call"]);
+});
+
 test("a key is of one call, whichever way it comes", async () => {
   const args = { text: "the same" };
   const sent = calling("optional", args, { _meta: { [idempotencyKey]: "k".repeat(22) } });
@@ -224,8 +349,12 @@ test("a body that was read before us, and is nested too deeply to be written, is
 });
 
 /** Serves the same tasks by another factory, and tells what its servers saw. */
-async function withFactory(make: McpServerFactory, options: ServeOptions = { authenticate }) {
-  const handler = serve(served.parts, make, options);
+async function withFactory(
+  make: McpServerFactory,
+  options: ServeOptions = { authenticate },
+  parts: ServerParts = served.parts,
+) {
+  const handler = serve(parts, make, options);
   const { port } = await handler.listen();
   return { port, [Symbol.asyncDispose]: () => handler.close() };
 }

@@ -1,7 +1,9 @@
 import { setImmediate as turn } from "node:timers/promises";
 import { expect, test } from "vitest";
+import { z } from "zod";
 import { systemClock } from "../../src/clock.ts";
 import { serve } from "../../src/server/http.ts";
+import { taskTool } from "../../src/tool.ts";
 import { manualClock } from "../../src/store/contract/manual-clock.ts";
 import { authenticate, completed, eventually, factory, open, question, type Json, type Served } from "./harness.ts";
 import { everyInput, oldClient } from "./old-client.ts";
@@ -9,6 +11,7 @@ import { everyInput, oldClient } from "./old-client.ts";
 /** Protocol 2025-11-25, message by message. The sections cited are those of its page "Tasks". */
 
 const meta = (taskId: string) => ({ "io.modelcontextprotocol/related-task": { taskId } });
+const run = () => ({ content: [] });
 const required = { name: "required", arguments: {} };
 const optional = { name: "optional", arguments: { text: "x" } };
 const failed = { status: "failed", error: '{"code":-32007,"message":"broke","data":{"at":1}}', statusMessage: "broke" };
@@ -542,4 +545,27 @@ test("whoever waits for a result hears of progress, if they ask for it", async (
   await served.finish(claim, completed("done"));
   expect(await stream.next()).toMatchObject({ result: { content: [{ text: "done" }] } });
   await server.close();
+});
+
+// "Tools", "Structured Content": there it is always an object.
+test("structured content that is no object is wrapped as its schema is listed, for whoever calls", async () => {
+  const list = taskTool({ name: "required", task: { support: "required" }, outputSchema: z.array(z.string()), run });
+  const either = z.union([z.object({ a: z.string() }), z.string()]);
+  const union = taskTool({ name: "optional", outputSchema: either, run });
+  await using served = await open({}, {}, { hold: "20s" }, { tools: [list, union] });
+  const client = await oldClient(served.listening.url);
+  const { tools } = (await client.call("tools/list")).result;
+  const listed = tools.find(({ name }: Json) => name === "required").outputSchema;
+  expect(listed).toMatchObject({ type: "object", properties: { result: { type: "array" } }, required: ["result"] });
+
+  const taskId = await start(client);
+  await served.finish(await take(served), completed("done", { structuredContent: ["a"] }));
+  const { result } = await client.call("tasks/result", { taskId });
+  expect(result.structuredContent).toEqual({ result: ["a"] });
+
+  for (const structuredContent of ["b", { a: "b" }]) {
+    const held = client.call("tools/call", { name: "optional", arguments: {} });
+    await served.finish(await take(served), completed("done", { structuredContent }));
+    expect((await held).result.structuredContent).toEqual({ result: structuredContent });
+  }
 });
