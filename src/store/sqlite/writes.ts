@@ -67,14 +67,14 @@ export function createWrites(
   let draining: Promise<void> | null = null;
   let closed = false;
 
-  let checked = false;
+  let checkedAt = -Infinity;
 
-  /** Once for all reads in one turn of the event loop: asking the file system costs as much as a read. */
+  /** Once for all reads in a millisecond: asking the file system costs as much as a read. */
   function checkOnce(): void {
-    if (checked) return;
+    const at = performance.now();
+    if (at - checkedAt < 1) return;
     check();
-    checked = true;
-    setImmediate(() => (checked = false));
+    checkedAt = at;
   }
 
   async function drain(): Promise<void> {
