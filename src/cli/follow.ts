@@ -101,7 +101,7 @@ export async function follow(context: Context, remote: Remote, job: Job, how: Fo
       giveUp.abort();
       setTimeout(() => end("Interrupted; the call was given up."), 300);
     } else if (presses === 2 && taskId !== undefined) {
-      void remote.tasks.cancel(taskId).then(
+      void remote.tasks.cancel(taskId, { keep: true }).then(
         () => end("Interrupted; the server was asked to cancel the task."),
         () => end("Interrupted; the server could not be asked to cancel the task."),
       );

@@ -100,7 +100,8 @@ export async function openRemote(context: Context, how: { listen: boolean; asks:
       return await look(id, (task) => !open(task), patience);
     },
     async cancel(id, wait) {
-      await tasks.cancel(id);
+      // How it ends was not shown yet.
+      await tasks.cancel(id, { keep: true });
       return await look(id, (task) => !wait || isTerminal(task.status), wait ? undefined : patience);
     },
     [Symbol.asyncDispose]: () => tasks.close().catch(() => {}),

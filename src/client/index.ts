@@ -8,5 +8,5 @@ export { patientFetch } from "./http.ts";
 export type { InputContext, InputHandlers } from "./input.ts";
 export { type LoggedTask, memoryLog, type TaskLog } from "./log.ts";
 export type { FollowOptions, TaskRun } from "./run.ts";
-export { type AboutOptions, TaskClient, type TaskClientOptions } from "./task-client.ts";
+export { type AboutOptions, type CancelOptions, TaskClient, type TaskClientOptions } from "./task-client.ts";
 export type { ServerIdentity } from "./transport.ts";

@@ -52,6 +52,12 @@ export interface AboutOptions {
   readonly signal?: AbortSignal;
 }
 
+/** How a task is cancelled. */
+export interface CancelOptions extends AboutOptions {
+  /** Keeps the task in the log, for whoever wants to see how it ends, until that was handed over. */
+  readonly keep?: boolean;
+}
+
 const cancelTries = 3;
 
 /** Clients that are given no log of their own: task clients on one connection share what they answered. */
@@ -244,9 +250,10 @@ export class TaskClient {
 
   /**
    * Asks the server to stop a task, which it may or may not heed (Tasks extension, "Task Cancellation"), and forgets
-   * it. Throws `TASK_NOT_FOUND`, or `CONNECTION_LOST` and the like after three tries; `DETACHED` on abort.
+   * it, unless it is to be kept. Throws `TASK_NOT_FOUND`, or `CONNECTION_LOST` and the like after three tries;
+   * `DETACHED` on abort.
    */
-  async cancel(taskId: string, options: AboutOptions = {}): Promise<void> {
+  async cancel(taskId: string, options: CancelOptions = {}): Promise<void> {
     const { clock, onError } = this.#host;
     await this.#about(taskId, options, async (record, signal) => {
       for (let tries = 1; ; tries += 1) {
@@ -258,7 +265,7 @@ export class TaskClient {
           await new Promise<void>((resolve) => clock.after(backoff(tries, defaultInterval), resolve));
         }
       }
-      await this.#ledger.remove(record.entry.call).catch(onError);
+      if (options.keep !== true) await this.#ledger.remove(record.entry.call).catch(onError);
     });
   }
 
@@ -278,7 +285,7 @@ export class TaskClient {
         this.#followers.set(taskId, follower);
         return follower;
       },
-      cancel: () => this.cancel(taskId),
+      cancel: () => this.cancel(taskId, { keep: options.keep === true }),
       forget: () => this.#later(() => this.forget(taskId)),
     };
     return new FollowedRun(host, taskId, tool, options);

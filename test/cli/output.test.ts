@@ -272,6 +272,44 @@ describe("a task", () => {
   );
 });
 
+describe("what was asked to end", () => {
+  const remembered = async () => parsed(await run(["ls", "--json"])).document.tasks;
+
+  /** A server whose task goes on when it is asked to end, */
+  const stubborn = async () => {
+    const state = { task: working() as object };
+    const fake = await fakeServer(({ method }, reply) =>
+      reply.result(method === "tools/call" ? created() : method === "tasks/get" ? state.task : ack),
+    );
+    return Object.assign(fake, { state });
+  };
+
+  test("by cancel is remembered as it was until its end was shown", async () => {
+    await using fake = await stubborn();
+    await run(["call", "shop", "--detach", "--url", fake.url]);
+    const before = await remembered();
+    expect((await run(["cancel", "task-1", "--url", fake.url])).stdout).toBe("task-1  working\n");
+    expect(await remembered()).toEqual(before);
+    fake.state.task = cancelled();
+    expect((await run(["result", "task-1", "--url", fake.url])).code).toBe(9);
+    expect(await remembered()).toEqual([]);
+  });
+
+  test("by a second Ctrl-C as well", async () => {
+    await using fake = await stubborn();
+    const running = start(["call", "shop", "--url", fake.url]);
+    await running.said("working");
+    const before = await remembered();
+    running.child.kill("SIGINT");
+    await running.said("Detached");
+    running.child.kill("SIGINT");
+    expect((await running.done).stderr).toContain("the server was asked to cancel the task");
+    expect(fake.of("tasks/cancel")).toHaveLength(1);
+    expect(before).toEqual([expect.objectContaining({ taskId: "task-1", tool: "shop" })]);
+    expect(await remembered()).toEqual(before);
+  });
+});
+
 describe("the state folder", () => {
   test("is this user's alone, under XDG_STATE_HOME or where --state says", async () => {
     const home = temporaryFolder();

@@ -362,6 +362,10 @@ test("a task that was detached stays in the log, one that was cancelled leaves i
   await expect(again.cancel()).rejects.toMatchObject({ code: "REFUSED" });
   expect(await log.list()).toHaveLength(1);
   refuse = false;
+  const [known] = await log.list();
+  await tasks.resume("task-1", { keep: true }).cancel();
+  await tasks.cancel("task-1", { keep: true });
+  expect(await log.list()).toEqual([known]);
   await tasks.resume("task-1").cancel();
   expect(await log.list()).toEqual([]);
   await tasks.close();
