@@ -35,6 +35,18 @@ export function stopwatch(clock: Clock): () => number {
   };
 }
 
+/** Says of each name whether this is the first time, or so many milliseconds after it last said yes. */
+export function onceIn(ms: number, clock: Clock): (name: string) => boolean {
+  const passed = stopwatch(clock);
+  const due = new Map<string, number>();
+  return (name) => {
+    const now = passed();
+    if (now < (due.get(name) ?? 0)) return false;
+    due.set(name, now + ms);
+    return true;
+  };
+}
+
 /** A length of time: milliseconds, or a number with its unit, such as `"500ms"`, `"30s"`, `"2h"` or `"7d"`. */
 export type Duration = number | `${number}${"ms" | "s" | "m" | "h" | "d"}`;
 

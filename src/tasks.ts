@@ -1,8 +1,8 @@
 import type { AuthInfo, McpServerFactory } from "@modelcontextprotocol/server";
-import { milliseconds, systemClock, type Clock, type Duration } from "./clock.ts";
+import { milliseconds, onceIn, systemClock, type Clock, type Duration } from "./clock.ts";
 import { blobFolder, type Blobs } from "./blobs.ts";
 import { createEngine } from "./engine/engine.ts";
-import { requireWhole, TaskError } from "./errors.ts";
+import { isStoreAway, requireWhole, TaskError } from "./errors.ts";
 import { limitsFor, type ReplyOptions } from "./server/hosts.ts";
 import { createSeal, newSecret } from "./server/seal.ts";
 import { serve, type ServeOptions, type TaskHandler } from "./server/http.ts";
@@ -49,10 +49,16 @@ export interface TasksOptions {
    * is made and kept in the store.
    */
   readonly stateKey?: Uint8Array;
-  /** Told of what goes wrong where nobody is left to answer to. */
+  /**
+   * Told of what goes wrong where nobody is left to answer to. While the store is away it is told so every ten seconds
+   * (`STORE_UNAVAILABLE`, `STORE_BUSY`, `STORE_ANSWER_LOST`: each), however many calls that fails.
+   */
   readonly onError?: (error: TaskError) => void;
   readonly clock?: Clock;
 }
+
+/** How often the same outage of the store is told of, in milliseconds. */
+const outageMs = 10_000;
 
 /** How a worker works. */
 export interface WorkOptions {
@@ -94,7 +100,8 @@ export interface Tasks extends AsyncDisposable {
  * number makes no sense.
  */
 export function createTasks(options: TasksOptions): Tasks {
-  const { store, tools, clock = systemClock, onError = () => {} } = options;
+  const { store, tools, clock = systemClock } = options;
+  const onError = outagesOnce(options.onError ?? (() => {}), clock);
   checkDistinct(tools);
   if (options.stateKey !== undefined) requireWhole(32, { "stateKey.length": options.stateKey.byteLength });
   requireWhole(0, { liveTasksPerOwner: options.liveTasksPerOwner });
@@ -150,6 +157,14 @@ export function createTasks(options: TasksOptions): Tasks {
     send: (taskId, key, value) => engine.send(taskId, key, value),
     close,
     [Symbol.asyncDispose]: close,
+  };
+}
+
+/** An outage fails all that needs the store at the same time, and again and again: whoever knows of one knows of all. */
+function outagesOnce(onError: (error: TaskError) => void, clock: Clock): (error: TaskError) => void {
+  const isDue = onceIn(outageMs, clock);
+  return (error) => {
+    if (!isStoreAway(error) || isDue(error.code)) onError(error);
   };
 }
 

@@ -5,10 +5,11 @@ import { McpServer } from "@modelcontextprotocol/server";
 import { describe, expect, test } from "vitest";
 import { blobFolder } from "../src/blobs.ts";
 import { milliseconds } from "../src/clock.ts";
-import { createTasks, taskTool, type TaskError } from "../src/index.ts";
+import { createTasks, TaskError, taskTool } from "../src/index.ts";
+import { manualClock } from "../src/store/contract/manual-clock.ts";
 import { sqlite } from "../src/store/sqlite/index.ts";
 import type { TaskStore } from "../src/store/store.ts";
-import { wire } from "./wire/client.ts";
+import { wire, withoutTasks } from "./wire/client.ts";
 
 const done = { content: [{ type: "text" as const, text: "done" }] };
 
@@ -59,6 +60,42 @@ describe("settings that make no sense are refused at once", () => {
     expect(() => createTasks({ store, tools: [], liveTasksPerOwner: Number.NaN })).toThrow(/whole number/);
     expect(() => createTasks({ store, tools: [], stateKey: new Uint8Array(31) })).toThrow(/from 32/);
   });
+});
+
+test("an outage of the store is told of every ten seconds, however many calls wait for it", async () => {
+  const clock = manualClock();
+  await using inner = sqlite(":memory:", { clock });
+  const refused = { reads: 0, sweeps: 0 };
+  let away = false;
+  const unless = <T>(verb: keyof typeof refused, action: () => Promise<T>) => {
+    if (!away) return action();
+    refused[verb] += 1;
+    return Promise.reject<T>(new TaskError("STORE_UNAVAILABLE"));
+  };
+  const store: TaskStore = {
+    ...inner,
+    get: (...of) => unless("reads", () => inner.get(...of)),
+    sweep: () => unless("sweeps", () => inner.sweep()),
+  };
+  const told: string[] = [];
+  const onError = ({ code }: TaskError) => void told.push(code);
+  await using tasks = createTasks({ store, tools: [taskTool({ name: "tool", run: () => done })], clock, onError });
+  const { url } = await tasks.serve(() => new McpServer({ name: "s", version: "1" })).listen();
+  const client = wire(url, { capabilities: withoutTasks });
+  const calls = Array.from({ length: 100 }, () => client.call("tool"));
+  await expect.poll(() => inner.list({ limit: 200 })).toHaveLength(100);
+
+  away = true;
+  for (const seconds of [5, 10, 15, 20]) {
+    clock.advance(5_000);
+    await expect.poll(() => refused.reads).toBe(20 * seconds);
+  }
+  expect(refused.sweeps).toBeGreaterThanOrEqual(4);
+  expect(told).toEqual(["STORE_UNAVAILABLE", "STORE_UNAVAILABLE"]);
+
+  away = false;
+  await tasks.work();
+  for (const { body } of await Promise.all(calls)) expect(body.result).toMatchObject(done);
 });
 
 test("a length of time beyond all bounds is as long as numbers go, and the task can be read", async () => {
