@@ -32,8 +32,6 @@ export default defineConfig({
           ...common,
           name: "sdk",
           include: ["test/spec/**/*.test.ts", "test/cases/**/*.test.ts"],
-          // One of them compares a frame with a read that must be as quick as a plain one, and all are about streams.
-          exclude: ["test/cases/subscriptions.test.ts"],
           env: { MCP_TASKS_TEST_UNTOLD: "1" },
         },
       },
