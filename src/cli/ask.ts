@@ -25,6 +25,9 @@ export interface Question {
   readonly later: string;
 }
 
+/** The word for leaving a question open. One without a key, of a server of 2025-11-25, can only be dismissed. */
+export const laterFor = (key: string) => (key === "" ? "cancel" : "later");
+
 /** Asks on the terminal, one question at a time. Undefined: later, or not wanted any more. */
 export type Ask = (question: Question) => Promise<InputResponse | undefined>;
 

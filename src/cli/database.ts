@@ -3,7 +3,7 @@ import { TaskError } from "../errors.ts";
 import { isTerminal } from "../protocol/status.ts";
 import type { Task, TaskStore } from "../store/store.ts";
 import type { Context } from "./context.ts";
-import { usage } from "./exit.ts";
+import { nothingAsked, usage } from "./exit.ts";
 import type { TaskSource } from "./source.ts";
 import { openStore } from "./store.ts";
 import { findId, oneLine } from "./text.ts";
@@ -52,6 +52,9 @@ export async function openDatabase({ options, line }: Context, how: { mustExist:
     async answer(id, key, response) {
       await engine.answer(id, await ownerOf(id), { [key]: response });
       return await read(id);
+    },
+    async answerNext({ taskId }) {
+      throw nothingAsked(taskId, line);
     },
     async cancel(id, wait) {
       const owner = await ownerOf(id);

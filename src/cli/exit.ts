@@ -86,6 +86,10 @@ export function nextAfter(exit: Exit, line: Line, taskId?: string): string {
   return exit === exits.inputNeeded ? line("answer", taskId) : line("result", taskId);
 }
 
+/** A task was to be answered that asks nothing now. */
+export const nothingAsked = (taskId: string, line: Line, message = "The task asks nothing.") =>
+  new CliError(exits.usage, "NOTHING_ASKED", message, { taskId, next: line("get", taskId) });
+
 /** Any thrown value as the end of this process. */
 export function asCliError(thrown: unknown, line: Line, taskId?: string): CliError {
   if (thrown instanceof CliError) return thrown;

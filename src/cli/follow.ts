@@ -51,7 +51,7 @@ export async function follow(context: Context, remote: Remote, job: Job, how: Fo
     if (presses > 0) return;
     view.show(task);
     if (how.eachChange === true) showChange(documentOf(task));
-    if (how.stopsAtInput && isLeftOpen(task)) stopped.reject(inputNeeded(context, task));
+    if (how.stopsAtInput && isLeftOpen(task, out.canAsk)) stopped.reject(inputNeeded(context, task));
   }
 
   /** What changed may be none of the document's: who is asked, say. */
@@ -136,12 +136,11 @@ export async function follow(context: Context, remote: Remote, job: Job, how: Fo
   }
 }
 
-/** Whether all that a task asks is asked of somebody else. */
-function isLeftOpen(task: TaskSnapshot): boolean {
-  return (
-    task.status === "input_required" &&
-    Object.keys(task.inputRequests).every((key) => task.unhandledInput.includes(key))
-  );
+/** Whether all that a task asks is asked of somebody else. What it doesn't show comes to a person by itself. */
+function isLeftOpen(task: TaskSnapshot, canAsk: boolean): boolean {
+  if (task.status !== "input_required") return false;
+  const keys = Object.keys(task.inputRequests);
+  return keys.length === 0 ? !canAsk : keys.every((key) => task.unhandledInput.includes(key));
 }
 
 function inputNeeded({ out, line }: Context, task: TaskSnapshot): CliError {

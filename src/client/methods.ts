@@ -6,7 +6,8 @@ import { type Report, modernised, readReport, readTask } from "./replies.ts";
 
 /** What can be asked of a server about a task, whatever generation of tasks it speaks. */
 export interface TaskMethods {
-  get(taskId: string, signal?: AbortSignal): Promise<Report>;
+  /** `attended`: what the task asks may be asked here, where reading it is what brings the question. */
+  get(taskId: string, attended: boolean, signal?: AbortSignal): Promise<Report>;
   answer(taskId: string, key: string, answer: InputResponse, signal?: AbortSignal): Promise<void>;
   cancel(taskId: string, signal?: AbortSignal): Promise<void>;
 }
@@ -33,7 +34,7 @@ export function methodsOf(
 /** The Tasks extension ("Task Polling", "Task Input", "Task Cancellation"). */
 function modernMethods(send: Send): TaskMethods {
   return {
-    get: async (taskId, signal) => readTask(await send("tasks/get", { taskId }, signal), taskId),
+    get: async (taskId, _attended, signal) => readTask(await send("tasks/get", { taskId }, signal), taskId),
     async answer(taskId, key, answer, signal) {
       await send("tasks/update", { taskId, inputResponses: { [key]: answer } }, signal);
     },
@@ -77,11 +78,12 @@ function legacyMethods(send: Send, onError: (error: unknown) => void): TaskMetho
   }
 
   return {
-    async get(taskId, signal) {
+    async get(taskId, attended, signal) {
       const task = modernised(await send("tasks/get", { taskId }, signal));
       const { status } = task;
-      // The server's questions wait for somebody who waits for the result.
-      if (status === "input_required") resultOf(taskId, signal).catch(onError);
+      // The server's questions wait for somebody who waits for the result, and are given away to them.
+      if (status === "input_required" && attended)
+        resultOf(taskId, signal).catch((error: unknown) => signal?.aborted === true || onError(error));
       const isOver = status === "completed" || status === "failed";
       const outcome = isOver ? await outcomeOf(taskId, status, signal) : {};
       const requests = status === "input_required" ? { inputRequests: {} } : {};

@@ -29,6 +29,12 @@ import { isSame } from "./transport.ts";
 export interface TaskClientOptions {
   /** Who answers what tools ask, before and during a task. What has no handler is not declared. */
   readonly input?: InputHandlers;
+  /**
+   * Whether there is anybody to answer at this moment; by default there is where there is a handler. A server of
+   * 2025-11-25 gives a question away to whoever waits for the task's result: nobody does while this says no. Elsewhere a
+   * handler leaves a question open by itself.
+   */
+  readonly attended?: () => boolean;
   /** Where to remember calls and answers, for {@link TaskClient.resumeAll} after a crash. By default only in memory. */
   readonly log?: TaskLog;
   /** Names the server's address in the log, where its URL or its command is not what makes it the same server. */
@@ -89,6 +95,7 @@ export class TaskClient {
 
   constructor(client: Client, options: TaskClientOptions = {}) {
     const { input = {}, clock = systemClock, onError = () => {}, listen = true, log = memoryOf(client) } = options;
+    const { attended = () => Object.keys(input).length > 0 } = options;
     const { callTimeout = "5m", pollTimeout = "30s", versionNegotiation = { mode: "auto" } } = options;
     this.client = client;
     this.#ledger = Ledger.of(log);
@@ -112,7 +119,7 @@ export class TaskClient {
       claims: this.#ledger.claims,
       onError,
       record: (taskId) => this.#record(taskId),
-      get: (record, signal) => methods.get(this.#here(record), signal),
+      get: (record, signal) => methods.get(this.#here(record), attended(), signal),
       answer: (record, key, answer, signal) => methods.answer(this.#here(record), key, answer, signal),
       check: ({ entry: { tool, taskId } }, result) => {
         if (tool !== null) this.#connection.tools.check(tool, result, taskId ?? "");
@@ -227,7 +234,7 @@ export class TaskClient {
   /** Reads a task once. Throws `TASK_NOT_FOUND`, `OTHER_SERVER`, `CONNECTION_LOST` and the like; `DETACHED` on abort. */
   async get(taskId: string, options: AboutOptions = {}): Promise<TaskSnapshot> {
     const { task } = await this.#about(taskId, options, (record, signal) =>
-      this.#methods.get(this.#here(record), signal),
+      this.#methods.get(this.#here(record), false, signal),
     );
     const requests = task.status === "input_required" ? Object.entries<InputRequest>(task.inputRequests) : [];
     const unhandled = requests.filter(([, request]) => askerFor(this.#host.input, request) === undefined);

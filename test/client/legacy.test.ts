@@ -132,6 +132,30 @@ test("a question of such a task comes while its result is waited for, and names 
   await tasks.close();
 });
 
+test("a question is given away to who waits for the result: nobody does who only reads, or has nobody to ask", async () => {
+  let attended = false;
+  await using server = await fakeServer(
+    legacy(({ method }, reply) => {
+      if (method === "tasks/get") reply.result(old({ status: "input_required" }));
+      // And answered never: it waits for the task's end.
+    }),
+  );
+  const errors: unknown[] = [];
+  const input = { elicit: () => undefined };
+  const told = { input, attended: () => attended, onError: (error: unknown) => errors.push(error) };
+  const tasks = await connected(server, { ...old2025, ...told });
+  expect(await tasks.get("old-1")).toMatchObject({ status: "input_required", inputRequests: {} });
+  const run = tasks.resume("old-1");
+  expect((await run[Symbol.asyncIterator]().next()).value).toMatchObject({ status: "input_required" });
+  await vi.waitFor(() => expect(server.of("tasks/get").length).toBeGreaterThan(3));
+  expect(server.of("tasks/result")).toEqual([]);
+  attended = true;
+  await vi.waitFor(() => expect(server.of("tasks/result")).toHaveLength(1));
+  run.detach();
+  await tasks.close();
+  expect(errors).toEqual([]);
+});
+
 test("a tool's own error is a result, and a failed task has the error that its result was answered with", async () => {
   const broken = text("broken", { isError: true });
   await using tool = await fakeServer(

@@ -6,6 +6,8 @@ import { StdioClientTransport } from "@modelcontextprotocol/client/stdio";
 import { type InputContext, type InputHandlers, TaskClient } from "mcp-tasks/client";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { freePort } from "../../examples/external-job/program.ts";
+import { run as cli } from "../cli/program.ts";
+import { hasTmux, onTerminal } from "../cli/terminal.ts";
 import { root } from "./channels.ts";
 
 const packages = path.join(root, "node_modules/@modelcontextprotocol");
@@ -56,6 +58,51 @@ describe("the SDK's own example server with tasks of 2025-11-25", () => {
     expect(await run.result()).toEqual({ content: [{ type: "text", text }] });
     expect(asked).toEqual([[kind, run.taskId]]);
     await tasks.close();
+  });
+
+  describe("from the command line", () => {
+    const at = (...words: string[]) => [...words, "--url", url];
+    const asks = async () =>
+      (await cli(at("call", "confirm_delete", "--arg", "filename=a.txt", "--detach"))).stdout.trim();
+
+    test.each([
+      [["--set", "confirm=true"], "Deleted 'a.txt'"],
+      [["--set", "confirm=false"], "Deletion cancelled"],
+      [["--decline"], "Deletion cancelled"],
+    ])("a detached task's question is nobody's until it is answered by %j", async (words, said) => {
+      const id = await asks();
+      expect((await cli(at("get", id))).stdout).toContain(`${id}  input_required\n`);
+      const nobody = await cli(at("result", id));
+      expect(nobody).toMatchObject({ code: 6, stdout: "" });
+      expect(nobody.stderr).toContain(`mcp-tasks answer ${id}`);
+      expect(await cli(at("answer", id))).toMatchObject({ code: 6 });
+      expect(await cli(at("answer", id, ...words))).toMatchObject({
+        code: 0,
+        stdout: `${id}  completed\n${said}\n`,
+        stderr: "",
+      });
+    });
+
+    test("an answer that doesn't fit the question is no answer", async () => {
+      const id = await asks();
+      const { code, stderr } = await cli(at("answer", id, "--set", "sure=true"));
+      expect({ code, stderr }).toMatchObject({ code: 2, stderr: expect.stringContaining("It has: confirm.") });
+      expect((await cli(at("get", id))).stdout).toContain("input_required");
+    });
+
+    test.skipIf(!hasTmux)("on a terminal it is asked", async () => {
+      const screen = onTerminal(at("call", "confirm_delete", "--arg", "filename=b.txt"));
+      await screen.shows("[answer], decline or cancel?");
+      screen.type("Enter");
+      await screen.shows("confirm (yes or no):");
+      screen.type("yes", "Enter");
+      expect(await screen.shows("exit 0")).toContain("Deleted 'b.txt'");
+
+      const later = onTerminal(at("answer", await asks()));
+      await later.shows("[answer], decline or cancel?");
+      later.type("c", "Enter");
+      expect(await later.shows("exit 0")).toContain("Deletion cancelled");
+    });
   });
 });
 

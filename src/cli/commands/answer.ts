@@ -1,8 +1,8 @@
 import type { Command } from "commander";
 import type { InputRequest, InputRequests, InputResponse } from "../../protocol/input.ts";
-import { createAsk } from "../ask.ts";
+import { createAsk, laterFor } from "../ask.ts";
 import type { Context, Run } from "../context.ts";
-import { CliError, exits, usage } from "../exit.ts";
+import { CliError, exits, nothingAsked, usage } from "../exit.ts";
 import { answerFrom, fieldsOf, questionLines } from "../form.ts";
 import { openSource } from "../open.ts";
 import { type CommonOptions, examples, pairs, repeated, withTarget } from "../options.ts";
@@ -44,20 +44,21 @@ export function addAnswer(program: Command, run: Run): void {
       let task = await source.read(id);
       if (task.status !== "input_required") {
         showTask(context, task);
-        const next = context.line("get", id);
-        throw new CliError(exits.usage, "NOTHING_ASKED", `The task is ${task.status} and asks nothing.`, {
-          taskId: id,
-          next,
-        });
+        throw nothingAsked(id, context.line, `The task is ${task.status} and asks nothing.`);
       }
       const prepared = set !== undefined || accept || decline;
-      for (const [key, request] of chosen(task.inputRequests, options.key, prepared)) {
-        const answer = prepared
-          ? decline
-            ? declined(request)
-            : answerFrom(request, given)
-          : await ask(context, id, request, key);
-        if (answer !== undefined) task = await source.answer(id, key, answer);
+      const answerTo = async (request: InputRequest, key: string) => {
+        if (!prepared) return await ask(context, id, request, key);
+        return decline ? declined(request) : answerFrom(request, given);
+      };
+      if (Object.keys(task.inputRequests).length === 0) {
+        if (!prepared && !context.out.canAsk) throw unseen(context, id);
+        task = await source.answerNext(task, (request) => answerTo(request, ""), !prepared);
+      } else {
+        for (const [key, request] of chosen(task.inputRequests, options.key, prepared)) {
+          const answer = await answerTo(request, key);
+          if (answer !== undefined) task = await source.answer(id, key, answer);
+        }
       }
       context.out.document(documentOf(task));
       context.out.print(`${oneLine(id)}  ${task.status}`);
@@ -75,6 +76,15 @@ function chosen(requests: InputRequests, key: string | undefined, one: boolean):
   if (found.length === 0) throw usage(`The task doesn't ask "${key ?? ""}". It asks: ${keys}.`);
   if (one && found.length > 1) throw usage(`Say by --key which question you answer: ${keys}.`);
   return found;
+}
+
+/** Nobody sees the question before it is answered, so nobody can be shown it. */
+function unseen({ line }: Context, taskId: string): CliError {
+  const message = "The server tells its question only to who answers it, and there is nobody to ask here.";
+  return new CliError(exits.inputNeeded, "INPUT_NEEDED", message, {
+    taskId,
+    next: line("answer", taskId, "--decline"),
+  });
 }
 
 function declined(request: InputRequest): InputResponse {
@@ -97,5 +107,5 @@ async function ask(
   }
   if (request.method !== "elicitation/create") throw usage("The question is not one for a person.");
   const signal = new AbortController().signal;
-  return await createAsk(out, interrupts)({ request, from: "The task", signal, later: "later" });
+  return await createAsk(out, interrupts)({ request, from: "The task", signal, later: laterFor(key) });
 }
