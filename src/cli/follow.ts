@@ -7,7 +7,7 @@ import type { Context } from "./context.ts";
 import { CliError, asCliError, exits, type Exit } from "./exit.ts";
 import { questionLines } from "./form.ts";
 import { documentOf, resultText, type Document } from "./output.ts";
-import type { Remote } from "./remote.ts";
+import { isGone, type Remote } from "./remote.ts";
 import { createView } from "./view.ts";
 
 /** A call, or a task of an earlier one, to be followed to its end. */
@@ -63,7 +63,7 @@ export async function follow(context: Context, remote: Remote, job: Job, how: Fo
 
   async function begin(): Promise<CallToolResult> {
     const limit = how.wait === undefined ? {} : { deadline: how.wait };
-    run = await job.begin({ onUpdate, signal: giveUp.signal, ...limit });
+    run = await job.begin({ onUpdate, signal: giveUp.signal, keep: true, ...limit });
     taskId = run.taskId ?? taskId;
     if (presses > 0) leave();
     return await run.result();
@@ -115,6 +115,7 @@ export async function follow(context: Context, remote: Remote, job: Job, how: Fo
     if (how.eachChange !== true || last === undefined) out.document(completed(result, last));
     if (how.deliver !== undefined) await how.deliver(result);
     else out.print(resultText(result));
+    if (taskId !== undefined) remote.shown(taskId);
     if (result.isError !== true) return exits.done;
     const said = "The tool reported an error.";
     throw new CliError(exits.toolError, "TOOL_ERROR", said, {
@@ -129,6 +130,8 @@ export async function follow(context: Context, remote: Remote, job: Job, how: Fo
       error.exit === exits.toolError || (how.eachChange === true && last !== undefined && isTerminal(last.status));
     if (!told) out.document(unfinished(error, last, taskId));
     out.error(error);
+    const ended = last?.status === "failed" || last?.status === "cancelled";
+    if (taskId !== undefined && (ended || isGone(error.cause))) remote.shown(taskId);
     return error.exit;
   } finally {
     giveBack();

@@ -31,6 +31,8 @@ export interface Output {
   /** How many documents there were. */
   readonly documents: number;
   error(error: CliError): void;
+  /** Resolves when all that was written to stdout has left this process. */
+  flushed(): Promise<void>;
 }
 
 /** `CI` and `TERM=dumb` mean lines rather than drawings; with `CI` or `--json` nobody is asked. */
@@ -69,6 +71,8 @@ export function createOutput(asJson: boolean): Output {
       say(`mcp-tasks: ${clean(message).trim()}`);
       if (next !== undefined) say(`  ${next}`);
     },
+    // A failure ends the process (program.ts).
+    flushed: () => new Promise((resolve) => process.stdout.write("", (failure) => failure ?? resolve())),
   };
 }
 

@@ -47,7 +47,12 @@ const interrupts = createInterrupts(() =>
   end(fail(new CliError(exits.interrupted, "INTERRUPTED", "Interrupted."), out)),
 );
 process.on("SIGINT", interrupts.fire);
-process.stdout.on("error", () => process.exit(exits.unexpected)); // whoever read it has gone
+process.stdout.on("error", ({ code }: NodeJS.ErrnoException) => {
+  // Whoever read it has gone, and wants no more of it.
+  if (code !== "EPIPE") process.stderr.write("mcp-tasks: Standard output can't be written.\n");
+  process.exit(exits.unexpected);
+});
+process.stderr.on("error", () => {}); // the result counts, whether or not anybody heard of the way to it
 
 const run: Run = async (options, body) => {
   const targets = targetWords(options);

@@ -18,7 +18,13 @@ export interface Remote extends TaskSource {
   readonly tasks: TaskClient;
   /** What was started there from here, as far as it isn't known to be over. */
   known(): Promise<LoggedTask[]>;
+  /** What became of the task was shown: it is forgotten at the end, once that has left this process. */
+  shown(taskId: string): void;
 }
+
+/** Whether the server knows the task no more: there is nothing to come back for. */
+export const isGone = (error: unknown) =>
+  error instanceof TaskError && (error.code === "TASK_NOT_FOUND" || error.code === "TASK_EXPIRED");
 
 /** How long a single look or answer may take to come through. Milliseconds. */
 const patience = 30_000;
@@ -51,19 +57,22 @@ export async function openRemote(context: Context, how: { listen: boolean; asks:
     throw thrown;
   });
 
+  const over = new Set<string>();
+
+  /** The task as soon as it is so, for a command that shows it. */
   async function look(id: string, until: (task: DetailedTask) => boolean, deadline?: number): Promise<DetailedTask> {
-    const run = tasks.resume(id, deadline === undefined ? {} : { deadline });
+    const run = tasks.resume(id, { keep: true, ...(deadline === undefined ? {} : { deadline }) });
     try {
       for await (const task of run) {
         if (!until(task)) continue;
-        // Its outcome is about to be shown: once that was taken, the log forgets the task.
-        if (isTerminal(task.status)) await run.result().catch(() => {});
+        if (isTerminal(task.status)) over.add(id);
         return task;
       }
-      throw await run.result().then(
-        () => new Error("The task ended unseen."),
-        (error: unknown) => error,
-      );
+      await run.result();
+      throw new Error("The task ended unseen.");
+    } catch (thrown) {
+      if (isGone(thrown)) over.add(id);
+      throw thrown;
     } finally {
       run.detach();
     }
@@ -72,6 +81,7 @@ export async function openRemote(context: Context, how: { listen: boolean; asks:
   return {
     tasks,
     known,
+    shown: (taskId) => void over.add(taskId),
     async identify(text) {
       const found = findId(
         text,
@@ -104,7 +114,11 @@ export async function openRemote(context: Context, how: { listen: boolean; asks:
       await tasks.cancel(id, { keep: true });
       return await look(id, (task) => !wait || isTerminal(task.status), wait ? undefined : patience);
     },
-    [Symbol.asyncDispose]: () => tasks.close().catch(() => {}),
+    async [Symbol.asyncDispose]() {
+      await out.flushed();
+      await Promise.allSettled([...over].map((id) => tasks.forget(id)));
+      await tasks.close().catch(() => {});
+    },
   };
 }
 

@@ -272,6 +272,40 @@ describe("a task", () => {
   );
 });
 
+describe("an outcome that reached nobody", () => {
+  const done = () =>
+    fakeServer(({ method }, reply) => reply.result(method === "tools/call" ? created() : completed("all done")));
+  const remembered = async () => parsed(await run(["ls", "--json"])).document.tasks;
+
+  test("is still there for who names a file that can be written", async () => {
+    await using fake = await done();
+    await run(["call", "shop", "--detach", "--url", fake.url]);
+    const { code, stderr } = await run(["result", "task-1", "-o", "/dev/null/file", "--url", fake.url]);
+    expect(code).toBe(2);
+    expect(stderr).toContain(`mcp-tasks result task-1 -o FILE --url ${fake.url}`);
+    expect(await remembered()).toEqual([expect.objectContaining({ taskId: "task-1", tool: "shop" })]);
+    expect((await run(["result", "task-1", "--url", fake.url])).stdout).toBe("all done\n");
+    expect(await remembered()).toEqual([]);
+  });
+
+  test.skipIf(!existsSync("/dev/full")).each(["result", "get", "watch"])(
+    "because standard output is full is still there after %s",
+    async (command) => {
+      await using fake = await done();
+      await run(["call", "shop", "--detach", "--url", fake.url]);
+      const ran = await run([command, "task-1", "--url", fake.url], { stdout: "/dev/full" });
+      expect(ran).toMatchObject({ code: 1, stderr: expect.stringContaining("Standard output can't be written.") });
+      expect(await remembered()).toEqual([expect.objectContaining({ taskId: "task-1", tool: "shop" })]);
+    },
+  );
+
+  test("is none for want of a reader of standard error", async () => {
+    const running = start(at("call", "slow_compute", "--arg", "seconds=0.3", "label=pi"));
+    running.child.stderr?.destroy();
+    expect(await running.done).toMatchObject({ code: 0, stdout: "Computed pi in 0.3 s\n" });
+  });
+});
+
 describe("what was asked to end", () => {
   const remembered = async () => parsed(await run(["ls", "--json"])).document.tasks;
 

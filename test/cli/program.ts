@@ -1,5 +1,5 @@
 import { spawn, type ChildProcess } from "node:child_process";
-import { mkdtempSync, rmSync } from "node:fs";
+import { closeSync, mkdtempSync, openSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
@@ -26,6 +26,8 @@ export interface Running {
 export interface RunOptions {
   /** What standard input holds. By default it is an open pipe that says nothing. */
   readonly stdin?: string;
+  /** A file that standard output goes to. */
+  readonly stdout?: string;
   readonly env?: NodeJS.ProcessEnv;
   readonly cwd?: string;
 }
@@ -41,16 +43,18 @@ export function temporaryFolder(): string {
 export function start(args: readonly string[], options: RunOptions = {}): Running {
   // The tests themselves may have been started by npx.
   const { NO_COLOR: _, npm_command: _npm, ...inherited } = process.env;
+  const file = options.stdout === undefined ? undefined : openSync(options.stdout, "w");
   const child = spawn(process.execPath, [...program, ...args], {
     cwd: options.cwd ?? root,
-    stdio: "pipe",
+    stdio: ["pipe", file ?? "pipe", "pipe"],
     env: { ...inherited, NODE_COMPILE_CACHE: compiled, XDG_STATE_HOME: stateHome(), ...options.env },
   });
-  if (options.stdin !== undefined) child.stdin.end(options.stdin);
+  if (file !== undefined) closeSync(file);
+  if (options.stdin !== undefined) child.stdin?.end(options.stdin);
   let stdout = "";
   let stderr = "";
-  child.stdout.setEncoding("utf8").on("data", (text: string) => (stdout += text));
-  child.stderr.setEncoding("utf8").on("data", (text: string) => (stderr += text));
+  child.stdout?.setEncoding("utf8").on("data", (text: string) => (stdout += text));
+  child.stderr?.setEncoding("utf8").on("data", (text: string) => (stderr += text));
   const done = new Promise<Ran>((resolve) => child.once("close", (code) => resolve({ code, stdout, stderr })));
   return {
     child,
@@ -58,7 +62,7 @@ export function start(args: readonly string[], options: RunOptions = {}): Runnin
     said: (text) =>
       new Promise((resolve, reject) => {
         const look = () => stderr.includes(text) && resolve();
-        child.stderr.on("data", look);
+        child.stderr?.on("data", look);
         look();
         void done.then(() => reject(new Error(`It ended without saying ${JSON.stringify(text)}: ${stderr}`)));
       }),

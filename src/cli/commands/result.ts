@@ -36,17 +36,17 @@ export function addResult(program: Command, run: Run): void {
     run(options, async (context) => {
       const { output, wait } = options;
       await using remote = await openRemote(context, { listen: true, asks: true });
-      const job = await resumed(remote, await remote.identify(text));
+      const id = await remote.identify(text);
       const deliver =
         output === undefined
           ? undefined
           : async (result: CallToolResult) => {
               await writeFile(output, resultBytes(result)).catch(() => {
-                throw usage(`${output} can't be written.`);
+                throw usage(`${output} can't be written.`, context.line("result", id, "-o", "FILE"));
               });
               context.out.say(`Written to ${output}.`);
             };
-      return await follow(context, remote, job, { wait, deliver, stopsAtInput: true });
+      return await follow(context, remote, await resumed(remote, id), { wait, deliver, stopsAtInput: true });
     }),
   );
 }
