@@ -39,6 +39,8 @@ class FileLog implements TaskLog {
   readonly #folder: string;
   readonly #file: string;
   readonly #holder = thisProcess();
+  /** Who had the calls that are not ours, as it was last read. */
+  #others = new Map<string, string>();
   #waiting: Waiting[] = [];
   #writing = false;
   /** The size at which the file is worth writing anew. */
@@ -49,8 +51,11 @@ class FileLog implements TaskLog {
     this.#file = path.join(folder, name);
   }
 
-  put({ heldElsewhere: _, ...task }: Parameters<TaskLog["put"]>[0]): Promise<void> {
-    return this.#append({ task, holder: this.#holder });
+  put({ heldElsewhere = false, ...task }: Parameters<TaskLog["put"]>[0]): Promise<void> {
+    const other = heldElsewhere ? this.#others.get(task.call) : undefined;
+    // Whoever looks on takes no call from the process that waits for it.
+    const holder = other !== undefined && mayLive(other) ? other : this.#holder;
+    return this.#append({ task, holder });
   }
 
   remove(call: string): Promise<void> {
@@ -62,10 +67,10 @@ class FileLog implements TaskLog {
     if (damaged.length > 0) {
       onDamage?.(new TaskError("LOG_DAMAGED", { data: { file: this.#file, lines: damaged.map(({ line }) => line) } }));
     }
+    const held = [...records.values()].filter(({ holder }) => holder !== this.#holder && mayLive(holder));
+    this.#others = new Map(held.map(({ task, holder }) => [task.call, holder]));
     return [...records.values()]
-      .map(({ task, holder }) => {
-        return holder !== this.#holder && mayLive(holder) ? { ...task, heldElsewhere: true } : task;
-      })
+      .map(({ task }) => (this.#others.has(task.call) ? { ...task, heldElsewhere: true } : task))
       .toSorted((a, b) => a.startedAt - b.startedAt);
   }
 

@@ -5,6 +5,7 @@ import path from "node:path";
 import { createInterface } from "node:readline";
 import { expect, test } from "vitest";
 import { type LoggedTask, type TaskError, fileLog } from "../../src/client/index.ts";
+import { thisProcess } from "../../src/liveness.ts";
 import { readLines } from "../../src/client/record-line.ts";
 import { entry } from "./entry.ts";
 import { folder } from "./folder.ts";
@@ -159,6 +160,23 @@ test("entries of a living process are marked, and free when it has ended", async
   other.kill("SIGKILL");
   await once(other, "close");
   expect(new Set((await fileLog(place.path).list()).map((one) => one.heldElsewhere))).toEqual(new Set([undefined]));
+});
+
+test("a call stays with the living process that has it, whoever else notes what becomes of it", async () => {
+  await using place = await folder();
+  const other = run(place.path, "write", "1000000");
+  await once(other.stdout!, "data");
+  const log = fileLog(place.path);
+  await expect.poll(async () => (await log.list()).length).toBeGreaterThan(0);
+  const [found] = await log.list();
+  await log.put({ ...found!, state: "input_required" });
+  const noted = async () => (await log.list()).find(({ call }) => call === found!.call);
+  expect(await noted()).toEqual({ ...found, state: "input_required", heldElsewhere: true });
+  other.kill("SIGKILL");
+  await once(other, "close");
+  await log.put({ ...found!, state: "completed" });
+  expect(await noted()).toEqual({ ...found, state: "completed", heldElsewhere: undefined });
+  expect(await readFile(path.join(place.path, "tasks.log"), "utf8")).toContain(JSON.stringify(thisProcess()));
 });
 
 test("a log that can't be written says so, and not where", async () => {
