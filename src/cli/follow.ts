@@ -40,6 +40,7 @@ export async function follow(context: Context, remote: Remote, job: Job, how: Fo
   const stopped = Promise.withResolvers<never>();
   const giveUp = new AbortController();
   let presses = 0;
+  let pressTimer: NodeJS.Timeout | undefined;
   let run: TaskRun | undefined;
   let last: TaskSnapshot | undefined;
   let taskId = job.taskId;
@@ -90,17 +91,20 @@ export async function follow(context: Context, remote: Remote, job: Job, how: Fo
 
   function press(): void {
     presses += 1;
+    clearTimeout(pressTimer);
     const end = (message: string) => stopped.reject(interrupted(context, message, taskId));
     if (presses === 1) {
       view.end();
       leave();
       if (taskId === undefined)
         out.say("No task was announced yet. Ctrl-C again within two seconds gives the call up.");
-      setTimeout(() => end("Interrupted; the task goes on."), secondPressWithin);
-    } else if (presses === 2 && taskId === undefined) {
+      pressTimer = setTimeout(() => end("Interrupted; the task goes on."), secondPressWithin);
+    } else if (taskId === undefined) {
       giveUp.abort();
       setTimeout(() => end("Interrupted; the call was given up."), 300);
-    } else if (presses === 2 && taskId !== undefined) {
+    } else if (presses > 2) {
+      end("Interrupted; the server has not said whether it cancels the task.");
+    } else {
       void remote.tasks.cancel(taskId, { keep: true }).then(
         () => end("Interrupted; the server was asked to cancel the task."),
         () => end("Interrupted; the server could not be asked to cancel the task."),

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { fakeServer, type Script } from "../client/fake-http.ts";
-import { asking, cancelled, completed, created, failed, form, text, working } from "../client/wire.ts";
+import { ack, asking, cancelled, completed, created, failed, form, text, working } from "../client/wire.ts";
 import { startFixture, type Fixture } from "../fixture/start.ts";
 import { parsed, run, start } from "./program.ts";
 
@@ -306,6 +306,38 @@ describe("130 interrupted", () => {
     expect(code).toBe(130);
     const [, id = ""] = /Detached from ([\w-]{22})/.exec(stderr) ?? [];
     expect((await run(at("result", id))).code).toBe(9);
+  });
+
+  test("a server that takes its time to cancel is waited for, until a third one", async () => {
+    const cancels: (() => void)[] = [];
+    await using server = await fakeServer(({ method }, reply) => {
+      if (method === "tasks/cancel") cancels.push(() => reply.result(ack));
+      else reply.result(method === "tools/call" ? created() : working());
+    });
+    const pressedOnce = async () => {
+      const running = start(["call", "x", "--url", server.url]);
+      await running.said("working");
+      running.child.kill("SIGINT");
+      await running.said("Detached");
+      return running;
+    };
+    const pressed = async () => {
+      const running = await pressedOnce();
+      const before = cancels.length;
+      running.child.kill("SIGINT");
+      await expect.poll(() => cancels.length).toBe(before + 1);
+      return running;
+    };
+    const [patient, hasty] = [await pressed(), await pressed()];
+    hasty.child.kill("SIGINT");
+    expect((await hasty.done).stderr).toContain("the server has not said whether it cancels the task");
+    // One that began later and was pressed once has ended by then.
+    expect((await (await pressedOnce()).done).stderr).toContain("the task goes on");
+    cancels[0]?.();
+    const { code, stderr } = await patient.done;
+    expect(code).toBe(130);
+    expect(stderr).toContain("the server was asked to cancel the task");
+    expect(stderr).not.toContain("the task goes on");
   });
 
   test("with --json there is the document, and the way back in the error", async () => {
