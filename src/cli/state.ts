@@ -1,7 +1,7 @@
 import { chmod, mkdir } from "node:fs/promises";
 import { homedir } from "node:os";
 import path from "node:path";
-import { fileLog, type LoggedTask, type TaskLog } from "../client/index.ts";
+import { fileLog, type LoggedTask, type TaskError, type TaskLog } from "../client/index.ts";
 import { CliError, exits } from "./exit.ts";
 
 /** Where this user's state lives (XDG Base Directory Specification: a relative path is ignored). */
@@ -26,8 +26,15 @@ export async function openLog(state: string | undefined): Promise<TaskLog> {
   return fileLog(folder);
 }
 
-/** What was started from here and is not known to be over, on one server or on all. */
-export async function startedFrom(state: string | undefined, address: string | undefined): Promise<LoggedTask[]> {
-  const all = await fileLog(logFolder(state)).list();
+/**
+ * What was started from here and is not known to be over, on one server or on all. `onDamage` is told of what the log
+ * holds and can't be read.
+ */
+export async function startedFrom(
+  state: string | undefined,
+  address: string | undefined,
+  onDamage?: (error: TaskError) => void,
+): Promise<LoggedTask[]> {
+  const all = await fileLog(logFolder(state)).list(onDamage);
   return all.filter(({ server }) => address === undefined || server.address === address);
 }

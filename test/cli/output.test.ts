@@ -1,4 +1,4 @@
-import { existsSync, readFileSync, statSync } from "node:fs";
+import { appendFileSync, existsSync, readFileSync, statSync } from "node:fs";
 import path from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { fakeServer } from "../client/fake-http.ts";
@@ -345,6 +345,17 @@ describe("what was asked to end", () => {
 });
 
 describe("the state folder", () => {
+  test("that is damaged costs only what is damaged, and ls says so", async () => {
+    const state = temporaryFolder();
+    await using fake = await fakeServer((_, reply) => reply.result(created()));
+    await run(["call", "shop", "--detach", "--url", fake.url, "--state", state]);
+    appendFileSync(path.join(state, "tasks/tasks.log"), "nonsense\n");
+    const { code, stdout, stderr } = await run(["ls", "--state", state]);
+    expect({ code, stdout }).toEqual({ code: 0, stdout: expect.stringContaining("shop") });
+    expect(stderr).toContain("records that can't be read");
+    expect(parsed(await run(["ls", "--json", "--state", state])).document.tasks).toHaveLength(1);
+  });
+
   test("is this user's alone, under XDG_STATE_HOME or where --state says", async () => {
     const home = temporaryFolder();
     await run(at("call", "slow_compute", "--arg", "seconds=30", "--detach"), { env: { XDG_STATE_HOME: home } });

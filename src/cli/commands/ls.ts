@@ -28,7 +28,8 @@ export function addLs(program: Command, run: Run): void {
   command.action((options: ListOptions) =>
     run(options, async (context) => {
       if (options.db === undefined && options.status !== undefined) throw usage("--status goes with --db.");
-      const rows: (Ours | Stored)[] = options.db === undefined ? await ours(options) : await stored(context, options);
+      const rows: (Ours | Stored)[] =
+        options.db === undefined ? await ours(context, options) : await stored(context, options);
       context.out.document({ tasks: rows });
       const short = shortIds(rows.flatMap(({ taskId }) => taskId ?? []));
       const age = (at: string) => elapsed(Date.now() - Date.parse(at));
@@ -55,9 +56,10 @@ interface Row {
 type Ours = Row & { readonly server: string };
 type Stored = Row & { readonly owner: string };
 
-async function ours(options: ListOptions): Promise<Ours[]> {
+async function ours({ out }: Context, options: ListOptions): Promise<Ours[]> {
   const named = [options.url, options.stdio, options.server].some((way) => way !== undefined);
-  const entries = await startedFrom(options.state, named ? addressOf(remoteTarget(options)) : undefined);
+  const address = named ? addressOf(remoteTarget(options)) : undefined;
+  const entries = await startedFrom(options.state, address, ({ message }) => out.say(message));
   return entries.map(({ taskId, tool, state, startedAt, server }) => {
     // A call without a task yet: its answer is being waited for, or was lost with the process that waited.
     const status: string = taskId === null ? "unknown" : state;
