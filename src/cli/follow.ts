@@ -6,7 +6,7 @@ import { isTerminal } from "../protocol/status.ts";
 import type { Context } from "./context.ts";
 import { CliError, asCliError, exits, type Exit } from "./exit.ts";
 import { questionLines } from "./form.ts";
-import { documentOf, resultText, type Document } from "./output.ts";
+import { documentOf, errorDocument, resultText, type Document } from "./output.ts";
 import { isGone, type Remote } from "./remote.ts";
 import { createView } from "./view.ts";
 
@@ -129,7 +129,7 @@ export async function follow(context: Context, remote: Remote, job: Job, how: Fo
     });
   } catch (thrown) {
     view.end();
-    const error = askedTooEarly(thrown, context, job) ?? asCliError(thrown, line, taskId);
+    const error = askedTooEarly(thrown, context, job.label) ?? asCliError(thrown, line, taskId);
     const told =
       error.exit === exits.toolError || (how.eachChange === true && last !== undefined && isTerminal(last.status));
     if (!told) out.document(unfinished(error, last, taskId));
@@ -161,10 +161,10 @@ function inputNeeded({ out, line }: Context, task: TaskSnapshot): CliError {
 }
 
 /** What a tool asks before there is a task can't be left for later. */
-function askedTooEarly(thrown: unknown, { line }: Context, { label }: Job): CliError | undefined {
+export function askedTooEarly(thrown: unknown, { line }: Context, tool: string): CliError | undefined {
   if (!(thrown instanceof TaskError) || thrown.code !== "INPUT_UNSUPPORTED") return undefined;
   const message = "The tool asks something before it starts, and nobody answered. Call it on a terminal.";
-  return new CliError(exits.inputNeeded, "INPUT_NEEDED", message, { next: line("call", label, "…") });
+  return new CliError(exits.inputNeeded, "INPUT_NEEDED", message, { next: line("call", tool, "…") });
 }
 
 function interrupted({ out, line }: Context, message: string, taskId: string | undefined): CliError {
@@ -184,9 +184,7 @@ function unfinished(error: CliError, last: TaskSnapshot | undefined, taskId: str
   if (last !== undefined && (isTerminal(last.status) || isStillRunning(error))) return documentOf(last);
   const about = taskId === undefined ? {} : { taskId };
   if (taskId !== undefined && isStillRunning(error)) return { ...about, status: "working" };
-  const { cause } = error;
-  if (cause instanceof TaskError && cause.code === "CALL_FAILED") return { status: "failed", error: cause.toRpc() };
-  return { ...about, status: last?.status ?? "unknown", error: { code: error.code, message: error.message } };
+  return { ...about, ...errorDocument(error), ...(last === undefined ? {} : { status: last.status }) };
 }
 
 const isStillRunning = ({ exit }: CliError) =>

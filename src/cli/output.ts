@@ -1,4 +1,5 @@
 import type { CallToolResult } from "@modelcontextprotocol/client";
+import { TaskError } from "../errors.ts";
 import type { DetailedTask } from "../protocol/wire.ts";
 import type { CliError } from "./exit.ts";
 import { createLive, type Live } from "./live.ts";
@@ -74,6 +75,13 @@ export function createOutput(asJson: boolean): Output {
     // A failure ends the process (program.ts).
     flushed: () => new Promise((resolve) => process.stdout.write("", (failure) => failure ?? resolve())),
   };
+}
+
+/** The document of an end without a task to show: the server's error where it answered with one, otherwise ours. */
+export function errorDocument({ code, message, cause }: CliError): Document {
+  return cause instanceof TaskError && cause.code === "CALL_FAILED"
+    ? { status: "failed", error: cause.toRpc() }
+    : { status: "unknown", error: { code, message } };
 }
 
 /** The task as its document. `result` is what the tool returned: the envelope's `resultType` is none of it. */

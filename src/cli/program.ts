@@ -15,7 +15,7 @@ import type { Run } from "./context.ts";
 import { CliError, type Exit, type Line, asCliError, exits } from "./exit.ts";
 import { createInterrupts } from "./interrupts.ts";
 import { examples, prepared } from "./options.ts";
-import { createOutput, type Output } from "./output.ts";
+import { createOutput, errorDocument, type Output } from "./output.ts";
 import { targetWords } from "./target.ts";
 import { shellWord } from "./text.ts";
 import { version } from "./version.ts";
@@ -31,8 +31,7 @@ function fail(thrown: unknown, output: Output): Exit {
   const error = asCliError(thrown, line);
   const { code, exit, message, taskId } = error;
   const next = error.next ?? (exit === exits.usage ? `${self} ${words[0] ?? ""} --help` : undefined);
-  if (output.documents === 0)
-    output.document({ ...(taskId === undefined ? {} : { taskId }), status: "unknown", error: { code, message } });
+  if (output.documents === 0) output.document({ ...(taskId === undefined ? {} : { taskId }), ...errorDocument(error) });
   output.error(new CliError(exit, code, message, { taskId, next }));
   return exit;
 }

@@ -196,10 +196,12 @@ describe("5 to 10", () => {
     });
   });
 
-  test("6 when input is needed before there is a task", async () => {
-    const ran = await run(at("call", "test_tool_with_task", "--json"));
+  test.each([[[]], [["--detach"]]])("6 when input is needed before there is a task %j", async (words) => {
+    const ran = await run(at("call", "test_tool_with_task", "--json", ...words));
     expect(ran.code).toBe(6);
-    expect(parsed(ran).document.taskId).toBeUndefined();
+    const { document, error } = parsed(ran);
+    expect(document.taskId).toBeUndefined();
+    expect(error).toMatchObject({ message: expect.stringContaining("before it starts"), code: "INPUT_NEEDED" });
   });
 
   test("7 when the wait is over, and the task goes on", async () => {
@@ -221,8 +223,8 @@ describe("5 to 10", () => {
     });
   });
 
-  test("8 when the call itself was answered with an error", async () => {
-    const ran = await run(at("call", "no_such_tool", "--json"));
+  test.each([[[]], [["--detach"]]])("8 when the call itself was answered with an error %j", async (words) => {
+    const ran = await run(at("call", "no_such_tool", "--json", ...words));
     expect(ran.code).toBe(8);
     expect(parsed(ran)).toMatchObject({ document: { status: "failed", error: { code: -32602 } }, error: { exit: 8 } });
   });

@@ -3,7 +3,7 @@ import type { Client } from "@modelcontextprotocol/client";
 import type { Duration } from "../../clock.ts";
 import type { Run } from "../context.ts";
 import { CliError, exits, usage } from "../exit.ts";
-import { follow } from "../follow.ts";
+import { askedTooEarly, follow } from "../follow.ts";
 import { valueOf } from "../form.ts";
 import { type CommonOptions, argumentsFrom, duration, examples, pairs, repeated, withTarget } from "../options.ts";
 import { resultText } from "../output.ts";
@@ -44,7 +44,10 @@ export function addCall(program: Command, run: Run): void {
         const job = { label: tool, startedAt, begin: (how: object) => remote.tasks.start(call, how) };
         return await follow(context, remote, job, { wait: options.wait, stopsAtInput: true });
       }
-      const begun = await remote.tasks.start(call, options.wait === undefined ? {} : { deadline: options.wait });
+      const limit = options.wait === undefined ? {} : { deadline: options.wait };
+      const begun = await remote.tasks.start(call, limit).catch((thrown: unknown) => {
+        throw askedTooEarly(thrown, context, tool) ?? thrown;
+      });
       const { taskId } = begun;
       if (taskId === undefined) {
         const result = await begun.result();
