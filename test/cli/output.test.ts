@@ -306,6 +306,21 @@ describe("an outcome that reached nobody", () => {
   });
 });
 
+test("a call that waits for its answer is calling, and unknown once its process has died", async () => {
+  const called = Promise.withResolvers<void>();
+  await using fake = await fakeServer(({ method }) => method === "tools/call" && called.resolve());
+  const running = start(["call", "shop", "--url", fake.url]);
+  await called.promise;
+  const statuses = async () => {
+    const { tasks } = parsed(await run(["ls", "--json"])).document;
+    return tasks.map(({ taskId, tool, status }: any) => [taskId, tool, status]);
+  };
+  expect(await statuses()).toEqual([[null, "shop", "calling"]]);
+  running.child.kill("SIGKILL");
+  await running.done;
+  expect(await statuses()).toEqual([[null, "shop", "unknown"]]);
+});
+
 describe("what was asked to end", () => {
   const remembered = async () => parsed(await run(["ls", "--json"])).document.tasks;
 

@@ -60,9 +60,9 @@ async function ours({ out }: Context, options: ListOptions): Promise<Ours[]> {
   const named = [options.url, options.stdio, options.server].some((way) => way !== undefined);
   const address = named ? addressOf(remoteTarget(options)) : undefined;
   const entries = await startedFrom(options.state, address, ({ message }) => out.say(message));
-  return entries.map(({ taskId, tool, state, startedAt, server }) => {
-    // A call without a task yet: its answer is being waited for, or was lost with the process that waited.
-    const status: string = taskId === null ? "unknown" : state;
+  return entries.map(({ taskId, tool, state, startedAt, server, heldElsewhere = false }) => {
+    // A call without a task yet: its answer is waited for elsewhere, or was lost with the process that waited.
+    const status: string = taskId !== null || heldElsewhere ? state : "unknown";
     return { taskId, status, tool, startedAt: new Date(startedAt).toISOString(), server: server.address };
   });
 }
