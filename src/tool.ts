@@ -29,10 +29,18 @@ export interface StepContext {
   readonly signal: AbortSignal;
 }
 
+/** What a wait for others may be told. */
+export interface WaitOptions {
+  /**
+   * How long to wait, from when it was first asked for, over restarts, by the store's clock. When it passes first, the wait
+   * throws `WAIT_TIMED_OUT`, at every later attempt too; what comes afterwards changes nothing. Default: without end.
+   */
+  readonly timeout?: Duration;
+}
+
 /** A form to fill in, or a page to visit. */
-export type ElicitOptions<S extends z.ZodObject> =
-  | { readonly message: string; readonly schema: S }
-  | { readonly message: string; readonly url: string };
+export type ElicitOptions<S extends z.ZodObject> = WaitOptions &
+  ({ readonly message: string; readonly schema: S } | { readonly message: string; readonly url: string });
 
 /** What a person did with a question. `content` comes only with `accept`. */
 export interface ElicitAnswer<T> {
@@ -42,10 +50,13 @@ export interface ElicitAnswer<T> {
 
 /** Asks a person. Ends the attempt: nothing is held while they think. */
 export interface Elicit {
-  /** The accepted content. Throws `DECLINED` or `INPUT_CANCELLED` when there is none. */
-  <S extends z.ZodObject>(key: string, ask: { readonly message: string; readonly schema: S }): Promise<z.output<S>>;
-  (key: string, ask: { readonly message: string; readonly url: string }): Promise<void>;
-  /** The action whatever it is; never throws on a refusal. */
+  /** The accepted content. Throws `DECLINED`, `INPUT_CANCELLED` or, after its timeout, `WAIT_TIMED_OUT` when there is none. */
+  <S extends z.ZodObject>(
+    key: string,
+    ask: WaitOptions & { readonly message: string; readonly schema: S },
+  ): Promise<z.output<S>>;
+  (key: string, ask: WaitOptions & { readonly message: string; readonly url: string }): Promise<void>;
+  /** The action whatever it is; never throws on a refusal. No action at all is `WAIT_TIMED_OUT` here, too. */
   raw<S extends z.ZodObject>(key: string, ask: ElicitOptions<S>): Promise<ElicitAnswer<z.output<S>>>;
 }
 
@@ -70,12 +81,12 @@ export interface TaskContext {
   /** Runs `fn` once and records its value (anything that JSON holds); later attempts get the record. */
   step<T>(name: string, fn: (step: StepContext) => T | Promise<T>, options?: StepOptions): Promise<T>;
   readonly elicit: Elicit;
-  /** A yes or no. Returns on yes; throws `DECLINED` on anything else. */
-  approve(key: string, message: string): Promise<void>;
-  /** Asks the client's model. */
-  sample(key: string, params: CreateMessageRequestParams): Promise<CreateMessageResult>;
-  /** Asks for the client's roots. */
-  roots(key: string): Promise<readonly Root[]>;
+  /** A yes or no. Returns on yes; throws `DECLINED` on anything else, and `WAIT_TIMED_OUT` on nothing in time. */
+  approve(key: string, message: string, options?: WaitOptions): Promise<void>;
+  /** Asks the client's model. Throws `WAIT_TIMED_OUT`. */
+  sample(key: string, params: CreateMessageRequestParams, options?: WaitOptions): Promise<CreateMessageResult>;
+  /** Asks for the client's roots. Throws `WAIT_TIMED_OUT`. */
+  roots(key: string, options?: WaitOptions): Promise<readonly Root[]>;
   /** Waits without a worker, over restarts. */
   sleep(key: string, duration: Duration): Promise<void>;
   /** Runs `fn` every so often until it returns something other than undefined. Parked in between. */
@@ -84,8 +95,8 @@ export interface TaskContext {
     options: { readonly every: Duration },
     fn: (step: StepContext) => T | undefined | Promise<T | undefined>,
   ): Promise<T>;
-  /** Waits for `tasks.send(id, key, value)`. */
-  event<T = unknown>(key: string): Promise<T>;
+  /** Waits for `tasks.send(id, key, value)`. Throws `WAIT_TIMED_OUT`. */
+  event<T = unknown>(key: string, options?: WaitOptions): Promise<T>;
 }
 
 /** How a tool runs as a task. */

@@ -1,5 +1,6 @@
 import { TaskError } from "../errors.ts";
-import type { NewTask, Outcome, Task } from "./store.ts";
+import type { InputResponse } from "../protocol/input.ts";
+import type { InputRecord, NewTask, Outcome, Task } from "./store.ts";
 
 /** What every store does alike, so that a task doesn't behave differently on another one. */
 
@@ -15,6 +16,18 @@ export function newTask({ id, owner, tool, version, timeoutMs, keepMs }: NewTask
 
 /** The longest status message, in UTF-16 units. */
 export const longestMessage = 1_000;
+
+/**
+ * What is stored for an answer, or for an event's value, that didn't come in time. No JSON text that anybody gives has
+ * these spaces, or is empty. A version of the code that knows of no timeouts reads the first as "closed without an answer".
+ */
+export const lateResponse = '{ "action": "cancel" }';
+export const lateValue = "";
+
+/** The response that a stored text stands for. */
+export function toResponse(text: string | null): InputRecord["response"] {
+  return text === null ? null : text === lateResponse ? "timed out" : (JSON.parse(text) as InputResponse);
+}
 
 /** How long a purged task is remembered at least, in milliseconds. */
 const shortestMemory = 3_600_000;

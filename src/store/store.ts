@@ -110,8 +110,8 @@ export interface Claim extends Attempt {
 export interface Journal {
   readonly steps: Readonly<Record<string, StepRecord>>;
   readonly inputs: Readonly<Record<string, InputRecord>>;
-  /** Values that were sent for events, as JSON texts. */
-  readonly events: Readonly<Record<string, string>>;
+  /** Values that were sent for events, as JSON texts. Null: none came within the wait's timeout. */
+  readonly events: Readonly<Record<string, string | null>>;
 }
 
 /**
@@ -123,22 +123,40 @@ export type StepRecord =
   | { readonly state: "done"; readonly value: string }
   | { readonly state: "failed"; readonly error: string };
 
-/** One request for input and, once it came, the answer. */
+/** One request for input and, once it came, the answer; or that none came within its timeout. */
 export interface InputRecord {
   readonly request: InputRequest;
-  readonly response: InputResponse | null;
+  readonly response: InputResponse | "timed out" | null;
 }
 
-/** What an attempt that parks waits for. With inputs, the task is `input_required` until all of them are answered. */
+/**
+ * What an attempt that parks waits for. With inputs, the task is `input_required`, and goes on when all of them are
+ * answered. A wait whose timeout passes wakes it whatever else it waits for, and so does anything that comes from then on:
+ * its handler may have gone on without the others.
+ */
 export interface Waits {
   /** The requests in the order in which they were asked. One that was asked before stays as it was. */
-  readonly inputs: readonly { readonly key: string; readonly request: InputRequest }[];
-  readonly events: readonly string[];
+  readonly inputs: readonly InputWait[];
+  readonly events: readonly EventWait[];
   /**
    * Timers: keys of steps and how long from now each is due. One recorded before that isn't due yet keeps its
    * instant. The earliest wakes the task, unless it waits for inputs.
    */
   readonly timers: readonly { readonly key: string; readonly dueInMs: number }[];
+}
+
+/** A request, and how long it may stay open since it was first asked, or since the request `since` was. */
+export interface InputWait {
+  readonly key: string;
+  readonly request: InputRequest;
+  readonly timeoutMs?: number | undefined;
+  readonly since?: string | undefined;
+}
+
+/** An event, and how long it may take to come since it was first awaited. */
+export interface EventWait {
+  readonly key: string;
+  readonly timeoutMs?: number | undefined;
 }
 
 /** How a task ends. Payloads are JSON texts. */
@@ -220,7 +238,8 @@ export interface Place {
  * answers and in timing. A terminal task never changes. Verbs throw {@link TaskError} and nothing else.
  *
  * Invariants: a `working` task has exactly one activation (queued or leased), or awaits an event; a parked
- * `input_required` one has none; epochs only rise; `rev` rises at each visible change.
+ * `input_required` one has none before the timeout of one of its waits has passed; epochs only rise; `rev` rises at each
+ * visible change.
  */
 export interface TaskStore extends AsyncDisposable {
   /**
@@ -232,9 +251,9 @@ export interface TaskStore extends AsyncDisposable {
   /** The task as it is now, in one consistent read. */
   get(id: string, owner: string): Promise<Task | Gone | undefined>;
   /**
-   * Stores answers to outstanding requests, first one wins; others change nothing. The last one makes the task
-   * `working`, clears the status message and queues its activation. `refused` replaces the status message while
-   * requests are open, for answers that did not fit.
+   * Stores answers to outstanding requests, first one wins; others change nothing, nor does one after its request's
+   * timeout. The last one makes the task `working`, clears the status message and queues its activation. `refused`
+   * replaces the status message while requests are open, for answers that did not fit.
    */
   answer(
     id: string,
@@ -242,7 +261,10 @@ export interface TaskStore extends AsyncDisposable {
     responses: Readonly<Record<string, InputResponse>>,
     refused: string | null,
   ): Promise<Task | Gone | undefined>;
-  /** Keeps the first value (JSON text) for an event and wakes the task if it awaits it. False: unknown or terminal. */
+  /**
+   * Keeps the first value (JSON text) for an event and wakes the task if it awaits it. After the wait's timeout nothing
+   * is kept. False: unknown or terminal.
+   */
   send(id: string, key: string, value: string): Promise<boolean>;
   /**
    * Asks a task to end, once and for good. Queued or parked: cancelled at once, or with `unwind`, once an attempt was
@@ -253,8 +275,9 @@ export interface TaskStore extends AsyncDisposable {
   /** Calls `listener` with the ids of tasks that changed, or null for any. Hints: late, repeated or lost ones are allowed. */
   watch(listener: (taskId: string | null) => void): () => void;
   /**
-   * Fails what timed out, cancels what outlived its grace, requeues what was lost; then purges what is over, perhaps in a
-   * step of its own. One batch each. Of several that sweep a database at the same time, those that come second may do nothing.
+   * Fails what timed out, cancels what outlived its grace, requeues what was lost, ends waits whose timeout has passed;
+   * then purges what is over, perhaps in a step of its own. One batch each. Of several that sweep a database at the same
+   * time, those that come second may do nothing.
    */
   sweep(): Promise<Swept>;
   /** Keeps the first value for a name, and returns the one that is kept: what replicas share and no client may know. */
@@ -267,11 +290,12 @@ export interface TaskStore extends AsyncDisposable {
   census(): Promise<Census>;
 
   /**
-   * Takes activations: those due, and those whose lease ran out. What has no attempts left fails instead. Each is the right
-   * one when it is taken: what comes in the meantime may be taken after others that it would have gone before.
+   * Takes activations: those due, those whose lease ran out, and those of tasks whose wait has timed out, which it records
+   * for good. What has no attempts left fails instead. Each is the right one when it is taken: what comes in the meantime
+   * may be taken after others that it would have gone before.
    */
   claim(request: ClaimRequest): Promise<readonly Claim[]>;
-  /** Milliseconds until the next timer or lease end that a claim could act on, or null. */
+  /** Milliseconds until the next timer, timeout of a wait (even one that is over) or lease end, or null. */
   nextDue(): Promise<number | null>;
   /** Renews the leases of these attempts, each in a step of its own. */
   renew(worker: string, attempts: readonly Attempt[], leaseMs: number): Promise<Renewal>;

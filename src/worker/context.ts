@@ -7,7 +7,15 @@ import type { AttemptVerbs } from "../engine/attempts.ts";
 import { formSchema } from "../protocol/form.ts";
 import { missingFor, type InputRequest, type InputResponse } from "../protocol/input.ts";
 import type { Claim, StepRecord } from "../store/store.ts";
-import type { Elicit, ElicitAnswer, ElicitOptions, StepContext, StepOptions, TaskContext } from "../tool.ts";
+import type {
+  Elicit,
+  ElicitAnswer,
+  ElicitOptions,
+  StepContext,
+  StepOptions,
+  TaskContext,
+  WaitOptions,
+} from "../tool.ts";
 import { createKeys, lookUp, type KeyKind } from "./keys.ts";
 import { createReplay } from "./replay.ts";
 import type { Reporter } from "./report.ts";
@@ -131,27 +139,32 @@ export function createContext(options: ContextOptions): TaskContext {
     });
   }
 
-  function input(name: string, request: InputRequest): Promise<InputResponse> {
+  /** Asks, for so long at most. With the same `limit`, what is asked again is asked within the time of the first. */
+  function input(name: string, request: InputRequest, limit: Limit): Promise<InputResponse> {
     return named("input", name, async (key) => {
       const known = lookUp(journal.inputs, key)?.response ?? null;
-      if (known !== null) return replay.use(known);
+      const { timeoutMs, since = key } = limit;
+      limit.since = since;
+      if (known !== null) return inTime(replay.use(known), key);
       const missing = options.onlyCaller ? missingFor(request, claim.client) : null;
       if (missing !== null) throw new TaskError("INPUT_UNSUPPORTED", { data: { requiredCapabilities: missing } });
       signal.throwIfAborted();
       replay.live();
-      return (await wait({ kind: "input", key, request })) as InputResponse;
+      const response = (await wait({ kind: "input", key, request, timeoutMs, since })) as InputResponse | "timed out";
+      return inTime(response, key);
     });
   }
 
   /** What JSON Schema can't say is checked here; an answer that fails is asked for again, under a new key. */
   async function raw<S extends z.ZodObject>(name: string, ask: ElicitOptions<S>): Promise<ElicitAnswer<z.output<S>>> {
+    const limit = limited(ask);
     let message = ask.message;
     for (;;) {
       const params =
         "url" in ask
           ? { mode: "url", message, url: ask.url }
           : { mode: "form", message, requestedSchema: formSchema(ask.schema) };
-      const response = await input(name, { method: "elicitation/create", params });
+      const response = await input(name, { method: "elicitation/create", params }, limit);
       const action = response.action as ElicitAnswer<unknown>["action"];
       if (action !== "accept" || "url" in ask) return { action };
       const parsed = await ask.schema.safeParseAsync(response.content ?? {});
@@ -208,15 +221,16 @@ export function createContext(options: ContextOptions): TaskContext {
     });
   }
 
-  function event<T>(name: string): Promise<T> {
+  function event<T>(name: string, options: WaitOptions = {}): Promise<T> {
     return named("event", name, async (key) => {
+      const { timeoutMs } = limited(options);
       let text = lookUp(journal.events, key);
       if (text === undefined) {
         signal.throwIfAborted();
         replay.live();
-        text = (await wait({ kind: "event", key })) as string;
+        text = (await wait({ kind: "event", key, timeoutMs })) as string | null;
       }
-      return replay.use(JSON.parse(text)) as T;
+      return JSON.parse(inTime(replay.use(text), key)) as T;
     });
   }
 
@@ -232,19 +246,35 @@ export function createContext(options: ContextOptions): TaskContext {
     },
     step: noticed(step),
     elicit: Object.assign(noticed<Elicit>(elicit as never), { raw: noticed<Elicit["raw"]>(raw as never) }),
-    approve: noticed(async (name, message) => {
-      const { action } = await raw(name, { message, schema: yesOrNo });
+    approve: noticed(async (name, message, how) => {
+      const { action } = await raw(name, { ...how, message, schema: yesOrNo });
       if (action !== "accept") throw new TaskError("DECLINED");
     }),
-    sample: noticed(async (name, params) => {
-      const response = await input(name, { method: "sampling/createMessage", params: { ...params } });
-      return response as unknown as CreateMessageResult;
+    sample: noticed(async (name, params, how) => {
+      const request: InputRequest = { method: "sampling/createMessage", params: { ...params } };
+      return (await input(name, request, limited(how))) as unknown as CreateMessageResult;
     }),
-    roots: noticed(async (name) => (await input(name, { method: "roots/list" })).roots as Root[]),
+    roots: noticed(async (name, how) => (await input(name, { method: "roots/list" }, limited(how))).roots as Root[]),
     sleep: noticed(sleep),
     poll: noticed(poll),
     event: noticed(event),
   };
+}
+
+/** How long an answer may take since the request with the key `since` was first asked. */
+interface Limit {
+  readonly timeoutMs: number | undefined;
+  since?: string;
+}
+
+function limited({ timeout }: WaitOptions = {}): Limit {
+  return { timeoutMs: timeout === undefined ? undefined : milliseconds(timeout) };
+}
+
+/** What came, unless nothing did. */
+function inTime<T>(came: T | "timed out" | null, key: string): T {
+  if (came !== null && came !== "timed out") return came;
+  throw new TaskError("WAIT_TIMED_OUT", { detail: `It is "${key}".` });
 }
 
 /** A promise that a handler forgot to await must not end the process of everybody's tasks when it is rejected. */

@@ -1,16 +1,14 @@
 import type { Clock } from "../clock.ts";
 import { TaskError } from "../errors.ts";
 import type { AttemptVerbs } from "../engine/attempts.ts";
-import type { InputRequest } from "../protocol/input.ts";
-import type { Attempt, Waits } from "../store/store.ts";
+import type { Attempt, EventWait, InputWait, Waits } from "../store/store.ts";
 import { lookUp } from "./keys.ts";
 
 /** What a handler waits for: an answer, a value that is sent, or an instant. */
-export type Awaited = { readonly key: string } & (
-  | { readonly kind: "input"; readonly request: InputRequest }
-  | { readonly kind: "event" }
-  | { readonly kind: "timer"; readonly dueInMs: number }
-);
+export type Awaited =
+  | ({ readonly kind: "input" } & InputWait)
+  | ({ readonly kind: "event" } & EventWait)
+  | { readonly kind: "timer"; readonly key: string; readonly dueInMs: number };
 
 /** A wait. Settled only where waits are held in memory: elsewhere the attempt ends first. */
 type Wait = Awaited & { readonly resolve: (value: unknown) => void; readonly reject: (reason: unknown) => void };
@@ -151,8 +149,10 @@ export function createWaits({ attempt, verbs, clock, hold, settle, unstepped, en
 
 function asked(waits: readonly Wait[]): Waits {
   return {
-    inputs: waits.filter((wait) => wait.kind === "input").map(({ key, request }) => ({ key, request })),
-    events: waits.filter((wait) => wait.kind === "event").map(({ key }) => key),
+    inputs: waits
+      .filter((wait) => wait.kind === "input")
+      .map(({ key, request, timeoutMs, since }) => ({ key, request, timeoutMs, since })),
+    events: waits.filter((wait) => wait.kind === "event").map(({ key, timeoutMs }) => ({ key, timeoutMs })),
     timers: waits.filter((wait) => wait.kind === "timer").map(({ key, dueInMs }) => ({ key, dueInMs })),
   };
 }

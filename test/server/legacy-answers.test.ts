@@ -116,7 +116,9 @@ test("a response counts once, in one shape, and for the owner of the task only",
   expect([one, two]).toEqual([202, 202]);
   expect(await alice.respond(asked, { action: "cancel" })).toBe(202);
   const resumed = await take(served);
-  expect(["accept", "decline"]).toContain(resumed.journal.inputs.sure?.response?.action);
+  expect([{ action: "accept", content: { ok: true } }, { action: "decline" }]).toContainEqual(
+    resumed.journal.inputs.sure?.response,
+  );
   await served.finish(resumed, completed("done"));
   // The next message is the result: what was answered is not taken back.
   expect(await stream.next()).toMatchObject({ result: { content: [{ text: "done" }] } });

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { isTerminal } from "../../src/protocol/status.ts";
-import { cleanMessage, failure, instant, memoryMs, ttl } from "../../src/store/rules.ts";
+import { cleanMessage, failure, instant, lateValue, memoryMs, ttl } from "../../src/store/rules.ts";
 import type { InputRequest, InputResponse } from "../../src/protocol/input.ts";
 import type {
   Attempt,
@@ -32,8 +32,23 @@ interface ModelTask {
   finishedAt: number | null;
   strikes: number;
   readonly steps: Map<string, StepRecord>;
-  readonly inputs: Map<string, { request: InputRequest; response: InputResponse | null; open: boolean }>;
-  readonly events: Map<string, { value: string | null; awaited: boolean }>;
+  readonly inputs: Map<string, ModelInput>;
+  readonly events: Map<string, ModelEvent>;
+  /** When to look next whether a wait has timed out. */
+  waitUntil: number | null;
+}
+
+interface ModelInput {
+  readonly request: InputRequest;
+  response: InputResponse | "timed out" | null;
+  open: boolean;
+  until: number | null;
+}
+
+interface ModelEvent {
+  value: string | null;
+  awaited: boolean;
+  until: number | null;
 }
 
 export interface Model {
@@ -114,7 +129,9 @@ function journalOf({ steps, inputs, events }: ModelTask): Journal {
   return {
     steps: Object.fromEntries(steps),
     inputs: Object.fromEntries([...inputs].map(([key, { request, response }]) => [key, { request, response }])),
-    events: Object.fromEntries([...events].flatMap(([key, { value }]) => (value === null ? [] : [[key, value]]))),
+    events: Object.fromEntries(
+      [...events].flatMap(([key, { value }]) => (value === null ? [] : [[key, value === lateValue ? null : value]])),
+    ),
   };
 }
 
@@ -155,6 +172,43 @@ function queue(model: Model, task: ModelTask, due = 0): void {
   task.activation = { due: due > model.now ? due : 0 };
 }
 
+/** Queues a task that waits, unless somebody is at it. */
+function wake(model: Model, task: ModelTask): void {
+  if (task.activation === null || "due" in task.activation) queue(model, task);
+}
+
+const isOpen = ({ inputs }: ModelTask) => [...inputs.values()].some(({ open }) => open);
+const wasLate = ({ inputs, events }: ModelTask) =>
+  [...inputs.values()].some(({ response }) => response === "timed out") ||
+  [...events.values()].some(({ value }) => value === lateValue);
+
+/** Ends those waits of a task whose timeout has passed. */
+function endLateOf(model: Model, task: ModelTask): { inputs: number; events: number } {
+  const isLate = ({ until }: { until: number | null }) => until !== null && until <= model.now;
+  const inputs = [...task.inputs.values()].filter((input) => input.open && isLate(input));
+  for (const input of inputs) Object.assign(input, { response: "timed out", open: false });
+  const waiting = () => [...task.events.values()].filter(({ awaited, value }) => awaited && value === null);
+  const events = waiting().filter(isLate);
+  for (const event of events) event.value = lateValue;
+  const instants = [...[...task.inputs.values()].filter(({ open }) => open), ...waiting()].flatMap(
+    ({ until }) => until ?? [],
+  );
+  task.waitUntil = instants.length === 0 ? null : Math.min(...instants);
+  return { inputs: inputs.length, events: events.length };
+}
+
+function endLate(model: Model): void {
+  for (const task of model.tasks) {
+    if (task.finishedAt !== null || task.waitUntil === null || task.waitUntil > model.now) continue;
+    const { inputs, events } = endLateOf(model, task);
+    if (inputs + events === 0) continue;
+    wake(model, task);
+    if (task.seen.status === "input_required" && !isOpen(task))
+      reveal(model, task, { status: "working", statusMessage: null });
+    else if (inputs > 0) reveal(model, task, {});
+  }
+}
+
 function recover(model: Model): number {
   let ended = 0;
   for (const task of model.tasks) {
@@ -164,7 +218,6 @@ function recover(model: Model): number {
       ended += 1;
     } else if (task.made.recovery === "fail") end(model, task, failure("INTERRUPTED"), true);
     else if (task.strikes >= task.made.attempts) end(model, task, failure("ATTEMPTS_EXHAUSTED", task.strikes), true);
-    else if (task.seen.status === "input_required") task.activation = null;
     else queue(model, task);
   }
   return ended;
@@ -180,7 +233,9 @@ function endDue(model: Model) {
   const timedOut = timeOut(model);
   const late = model.tasks.filter(({ cancelBy }) => cancelBy !== null && cancelBy <= model.now);
   for (const task of late) end(model, task, cancelled, true);
-  return { timedOut, cancelled: late.length + recover(model) };
+  const recovered = recover(model);
+  endLate(model);
+  return { timedOut, cancelled: late.length + recovered };
 }
 
 function purge(model: Model): string[] {
@@ -208,6 +263,7 @@ function claimSteps(request: ClaimRequest, claims: readonly Claim[]): readonly S
 function promote(model: Model): void {
   timeOut(model);
   recover(model);
+  endLate(model);
   for (const task of model.tasks)
     if (task.activation !== null && "due" in task.activation) queue(model, task, task.activation.due);
 }
@@ -301,6 +357,7 @@ const verbs = {
       steps: new Map(),
       inputs: new Map(),
       events: new Map(),
+      waitUntil: null,
     };
     model.tasks.push(task);
     if (reuse !== null) model.keys.set(name, id);
@@ -316,11 +373,12 @@ const verbs = {
     const task = find(model, id, owner);
     if (typeof task !== "object") return task;
     if (task.seen.status !== "input_required") return visible(task);
-    const taken = Object.keys(responses).filter((key) => task.inputs.get(key)?.open === true);
+    const isTaken = ({ open, until }: ModelInput) => open && (until ?? Infinity) > model.now;
+    const taken = Object.keys(responses).filter((key) => task.inputs.has(key) && isTaken(task.inputs.get(key)!));
     for (const key of taken) Object.assign(task.inputs.get(key)!, { response: responses[key], open: false });
-    const done = [...task.inputs.values()].every(({ open }) => !open);
+    const done = !isOpen(task);
+    if (done || (taken.length > 0 && wasLate(task))) wake(model, task);
     if (done) {
-      if (task.activation === null) queue(model, task);
       reveal(model, task, { status: "working", statusMessage: null });
     } else if (refused !== null) reveal(model, task, { statusMessage: cleanMessage(refused) });
     else if (taken.length > 0) reveal(model, task, {});
@@ -330,11 +388,11 @@ const verbs = {
   send(model: Model, id: string, key: string, value: string): boolean {
     const task = model.tasks.find(({ seen }) => seen.id === id);
     if (task === undefined || isTerminal(task.seen.status)) return false;
-    const event = task.events.get(key) ?? { value: null, awaited: false };
+    const event = task.events.get(key) ?? { value: null, awaited: false, until: null };
     task.events.set(key, event);
-    if (event.value !== null) return true;
+    if (event.value !== null || (event.until ?? Infinity) <= model.now) return true;
     event.value = value;
-    if (event.awaited && task.seen.status === "working" && !isLeased(task)) queue(model, task);
+    if (event.awaited && (task.seen.status === "working" || wasLate(task))) wake(model, task);
     return true;
   },
 
@@ -364,9 +422,11 @@ const verbs = {
   list: (model: Model) => tasksOf(model),
 
   nextDue(model: Model): number | null {
-    const instants = model.tasks.flatMap(({ activation }) => {
-      if (activation === null) return [];
-      return "until" in activation ? activation.until : activation.due === 0 ? [] : activation.due;
+    const instants = model.tasks.flatMap(({ activation, waitUntil, finishedAt }) => {
+      const timeouts = waitUntil === null || finishedAt !== null ? [] : [waitUntil];
+      if (activation === null) return timeouts;
+      if ("until" in activation) return [...timeouts, activation.until];
+      return activation.due === 0 ? timeouts : [...timeouts, activation.due];
     });
     return instants.length === 0 ? null : Math.max(0, Math.min(...instants) - model.now);
   },
@@ -423,15 +483,22 @@ const verbs = {
       for (const input of task.inputs.values()) input.open = false;
       for (const event of task.events.values()) event.awaited = false;
     }
+    const until = (timeoutMs: number | undefined) => (timeoutMs === undefined ? null : instant(model.now, timeoutMs));
     let asked = false;
-    for (const { key, request } of waits.inputs) {
-      const input = task.inputs.get(key) ?? { request, response: null, open: false };
+    for (const { key, request, timeoutMs, since = key } of waits.inputs) {
+      const input = task.inputs.get(key) ?? { request, response: null, open: false, until: null };
+      if (input.response === null && !input.open) {
+        asked = true;
+        input.open = true;
+        if (timeoutMs !== undefined) input.until ??= task.inputs.get(since)?.until ?? until(timeoutMs);
+      }
       task.inputs.set(key, input);
-      asked ||= input.response === null && !input.open;
-      input.open = input.response === null;
     }
-    for (const key of waits.events) {
-      task.events.set(key, { value: task.events.get(key)?.value ?? null, awaited: true });
+    for (const { key, timeoutMs } of waits.events) {
+      const event = task.events.get(key) ?? { value: null, awaited: true, until: null };
+      event.awaited = true;
+      event.until ??= until(timeoutMs);
+      task.events.set(key, event);
     }
     const rings = waits.timers.map(({ key, dueInMs }) => {
       const step = task.steps.get(key);
@@ -440,14 +507,18 @@ const verbs = {
       task.steps.set(key, { state: "started", wakeAt });
       return wakeAt;
     });
-    const status = [...task.inputs.values()].some(({ open }) => open) ? "input_required" : "working";
+    if ([...waits.inputs, ...waits.events].some(({ timeoutMs }) => timeoutMs !== undefined)) endLateOf(model, task);
+    const open = isOpen(task);
+    const status = open ? "input_required" : "working";
     if (!hold) {
-      const came = waits.events.some((key) => task.events.get(key)?.value !== null);
-      if (status === "input_required") task.activation = null;
-      else if (waits.inputs.length > 0 || came) queue(model, task);
+      const answered = waits.inputs.filter(({ key }) => task.inputs.get(key)?.response !== null).length;
+      const came = waits.events.some(({ key }) => task.events.get(key)?.value !== null);
+      const total = waits.inputs.length + waits.events.length + rings.length;
+      task.activation = null;
+      if (open && !wasLate(task)) {
+        /* Whatever else comes, its questions are first. */
+      } else if (came || total === 0 || (open ? answered > 0 : waits.inputs.length > 0)) queue(model, task);
       else if (rings.length > 0) queue(model, task, Math.min(...rings));
-      else if (waits.events.length > 0) task.activation = null;
-      else queue(model, task);
     }
     if (asked || status !== task.seen.status) reveal(model, task, { status });
     return true;
@@ -466,7 +537,6 @@ const verbs = {
     if (spend) for (const [key, { state }] of task.steps) if (state === "failed") task.steps.delete(key);
     if (task.seen.cancelRequested) end(model, task, cancelled, false);
     else if (task.strikes >= task.made.attempts) end(model, task, failure("ATTEMPTS_EXHAUSTED", task.strikes), false);
-    else if (task.seen.status === "input_required") task.activation = null;
     else queue(model, task, model.now + delayMs);
     return true;
   },

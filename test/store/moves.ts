@@ -59,9 +59,13 @@ const newTasks: fc.Arbitrary<Partial<NewTask>> = fc.record({
   recovery: fc.constantFrom("retry", "retry", "fail"),
   reuse: fc.oneof(fc.constant(null), reuse),
 });
+const timeoutMs = fc.constantFrom(undefined, undefined, 0, 1, 50, 100);
 const waits: fc.Arbitrary<Waits> = fc.record({
-  inputs: fc.uniqueArray(key, { maxLength: 2 }).map((keys) => keys.map((key) => ({ key, request: form }))),
-  events: fc.uniqueArray(key, { maxLength: 2 }),
+  inputs: fc.uniqueArray(
+    fc.record({ key, request: fc.constant(form), timeoutMs, since: fc.constantFrom(undefined, undefined, "a") }),
+    { maxLength: 2, selector: ({ key }) => key },
+  ),
+  events: fc.uniqueArray(fc.record({ key, timeoutMs }), { maxLength: 2, selector: ({ key }) => key }),
   timers: fc.array(fc.record({ key, dueInMs: ms }), { maxLength: 2 }).map((timers) => timers.slice(0, 1)),
 });
 const outcome: fc.Arbitrary<Outcome> = fc.constantFrom(

@@ -616,7 +616,7 @@ describe("ends", () => {
     };
     const [claim] = await bench.store.claim(request);
     await bench.engine.cancel(id, "");
-    expect(await bench.store.park(claim!, { inputs: [], events: ["e"], timers: [] }, true)).toBe(true);
+    expect(await bench.store.park(claim!, { inputs: [], events: [{ key: "e" }], timers: [] }, true)).toBe(true);
     clock.advance(1_000);
     expect(await bench.store.claim({ ...request, worker: "next" })).toEqual([]);
     expect(await bench.settled(id)).toMatchObject({ status: "cancelled" });

@@ -326,7 +326,7 @@ export const workerCases = cases({
   "an attempt that holds its waits keeps its lease, and reads the answers": async ({ store, clock }) => {
     const claimed = await begin(store, { recovery: "fail" });
     assert.equal(await store.park(claimed, asks("a"), true), true);
-    assert.equal(await store.park(claimed, { ...asks("b"), events: ["paid"] }, true), true);
+    assert.equal(await store.park(claimed, { ...asks("b"), events: [{ key: "paid" }] }, true), true);
     const asking = await read(store, claimed);
     assert.deepEqual([asking.status, Object.keys(asking.inputRequests)], ["input_required", ["a", "b"]]);
     assert.equal((await claim(store)).length, 0);
@@ -345,21 +345,27 @@ export const workerCases = cases({
     assert.equal(await store.finish(claimed, { status: "completed", result: "1" }), true);
   },
 
-  "a held wait whose worker is lost waits on, if its tool may run again": async ({ store, clock }) => {
-    const claimed = await begin(store);
-    await store.park(claimed, asks("a"), true);
-    clock.advance(leaseMs);
-    assert.equal((await claim(store)).length, 0);
-    assert.equal((await read(store, claimed)).status, "input_required");
-    await assertFenced(store, claimed);
-    await store.answer(claimed.taskId, owner, { a: { action: "accept" } }, null);
-    assert.equal((await claimOne(store)).epoch, 2);
-  },
+  "a held wait whose worker is lost is another attempt's, if its tool may run again, and its question stays open":
+    async ({ store, clock }) => {
+      const claimed = await begin(store);
+      await store.park(claimed, asks("a"), true);
+      clock.advance(leaseMs);
+      const second = await claimOne(store);
+      assert.deepEqual(
+        [second.epoch, second.task.status, second.task.inputRequests],
+        [2, "input_required", { a: form }],
+      );
+      await assertFenced(store, claimed);
+      await store.answer(claimed.taskId, owner, { a: { action: "accept" } }, null);
+      await store.park(second, asks("a"), false);
+      assert.deepEqual((await claimOne(store)).journal.inputs.a?.response, { action: "accept" });
+    },
 
-  "a task held for input that is handed back waits on": async ({ store }) => {
+  "a task held for input that is handed back is taken by another attempt": async ({ store }) => {
     const claimed = await begin(store);
     await store.park(claimed, asks("a"), true);
     await store.release(claimed, { delayMs: 0, spend: false });
+    await store.park(await claimOne(store), asks("a"), false);
     assert.equal((await claim(store)).length, 0);
     await store.answer(claimed.taskId, owner, { a: { action: "accept" } }, null);
     await claimOne(store);

@@ -1,6 +1,6 @@
-import type { InputRequest, InputResponse } from "../../protocol/input.ts";
+import type { InputRequest } from "../../protocol/input.ts";
 import type { TaskStatus } from "../../protocol/status.ts";
-import { ttl } from "../rules.ts";
+import { lateValue, toResponse, ttl } from "../rules.ts";
 import type { CallerFacts, Census, Claim, Gone, InputRecord, Journal, Progress, StepRecord, Task } from "../store.ts";
 
 /**
@@ -139,10 +139,9 @@ export function toJournal(row: JournalRow): Journal {
   return {
     steps: byKey(parse(row.steps) as StepTuple[], toStep),
     inputs: byKey(parse(row.inputs) as [string, string, string | null][], ([, request, response]): InputRecord => {
-      const answer = response === null ? null : (JSON.parse(response) as InputResponse);
-      return { request: JSON.parse(request) as InputRequest, response: answer };
+      return { request: JSON.parse(request) as InputRequest, response: toResponse(response) };
     }),
-    events: byKey(parse(row.events) as [string, string][], ([, value]) => value),
+    events: byKey(parse(row.events) as [string, string][], ([, value]) => (value === lateValue ? null : value)),
   };
 }
 

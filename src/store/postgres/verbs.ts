@@ -14,7 +14,7 @@ const functions = {
   start_step: [3, "repeats"],
   record_step: [6, "repeats"],
   set_status: [4, "repeats"],
-  park: [8, "acts"],
+  park: [11, "acts"],
   finish: [5, "acts"],
   release: [5, "acts"],
   sweep: [2, "acts"],

@@ -3,6 +3,7 @@ import type { Attempt, Journal, Outcome, Progress, Renewal, StepRecord, Waits } 
 import { encodeName, readJournal, type TaskRow } from "./rows.ts";
 import type { Statements } from "./statements.ts";
 import { countAttempt, end, endOrUnwind, enqueue, requeue, reveal, touch } from "./transitions.ts";
+import { storeWaits } from "./waits.ts";
 import type { Transaction } from "./writes.ts";
 
 /** The verbs of an attempt. Each one passes the fence first, and changes nothing if the lease is lost. */
@@ -82,41 +83,15 @@ export function park(tx: Transaction, attempt: Attempt, waits: Waits, hold: bool
     return true;
   }
   row.strikes = 0;
-  const { asked, dueAt } = record(tx, row.seq, waits, hold);
-  const status = tx.sql.countOpen.get({ task: row.seq })?.open === 0 ? "working" : "input_required";
+  const { asked, open, dueAt } = storeWaits(tx, row.seq, waits, hold);
+  const status = open ? "input_required" : "working";
   if (!hold) {
-    if (status === "input_required" || dueAt === null) tx.sql.dropActivation.run({ task: row.seq });
+    if (dueAt === null) tx.sql.dropActivation.run({ task: row.seq });
     else enqueue(tx, row.seq, dueAt);
   }
   if (status !== row.status || asked) reveal(tx, row, { status });
   else touch(tx, row);
   return true;
-}
-
-/** Stores what an attempt waits for. `dueAt` says when it goes on if it needn't wait for input; null: at an event. */
-function record(tx: Transaction, task: number, waits: Waits, hold: boolean): { asked: boolean; dueAt: number | null } {
-  // A held attempt tells of its waits as they come, any other of all of them at once.
-  if (!hold) {
-    tx.sql.closeInputs.run({ task });
-    tx.sql.forgetAwaited.run({ task });
-  }
-  let asked = false;
-  for (const { key, request } of waits.inputs) {
-    const { changes } = tx.sql.ask.run({ task, key: encodeName(key), request: JSON.stringify(request) });
-    asked ||= Number(changes) > 0;
-  }
-  const due: number[] = [];
-  for (const key of waits.events) {
-    if (tx.sql.awaitEvent.get({ task, key: encodeName(key) })?.value !== null) due.push(0);
-  }
-  for (const { key: name, dueInMs } of waits.timers) {
-    const key = encodeName(name);
-    tx.sql.setTimer.run({ task, key, wakeAt: instant(tx.now, dueInMs), now: tx.now });
-    // Null: that step has ended already.
-    due.push(Number(tx.sql.timer.get({ task, key })?.wakeAt ?? 0));
-  }
-  if (waits.inputs.length > 0 || (waits.events.length === 0 && due.length === 0)) due.push(0);
-  return { asked, dueAt: due.length === 0 ? null : Math.min(...due) };
 }
 
 export function finish(tx: Transaction, attempt: Attempt, outcome: Outcome): boolean {

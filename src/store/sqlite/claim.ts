@@ -3,10 +3,8 @@ import type { CallerFacts, Claim, ClaimRequest } from "../store.ts";
 import { encodeName, readEvents, readJournal, toTask, type TaskRow } from "./rows.ts";
 import { countAttempt, end, endAll, endOrUnwind, enqueue, requeue } from "./transitions.ts";
 import type { Statements } from "./statements.ts";
-import type { Transaction } from "./writes.ts";
-
-/** A verb moves so many timers and lost leases at most: what is over waits for the next one. */
-export const batch = 500;
+import { endLate } from "./waits.ts";
+import { batch, type Transaction } from "./writes.ts";
 
 /** A task with the call that started it. */
 interface WorkRow extends TaskRow {
@@ -23,6 +21,7 @@ export type FindDead = (holders: readonly string[]) => readonly string[];
 export function claim(tx: Transaction, request: ClaimRequest, holder: string, findDead: FindDead): Claim[] {
   endAll(tx, tx.sql.timedOut.all({ now: tx.now, most: batch }), timedOut);
   recoverLost(tx, findDead);
+  endLate(tx);
   promoteDue(tx);
   const kinds = {
     tools: JSON.stringify(
@@ -109,7 +108,7 @@ function promoteDue(tx: Transaction): void {
   for (const { task } of tx.sql.due.all({ now: tx.now, most: batch })) enqueue(tx, Number(task));
 }
 
-/** Milliseconds until a timer or the end of a lease. */
+/** Milliseconds until a timer, the timeout of a wait or the end of a lease. */
 export function nextDue(sql: Statements, now: number): number | null {
   const instants = (sql.nextDue.all() as unknown as { at: number | null }[]).flatMap(({ at }) => at ?? []);
   return instants.length === 0 ? null : Math.max(0, Math.min(...instants) - now);

@@ -1,6 +1,6 @@
-import type { InputRequest, InputResponse } from "../../protocol/input.ts";
+import type { InputRequest } from "../../protocol/input.ts";
 import type { TaskStatus } from "../../protocol/status.ts";
-import { ttl } from "../rules.ts";
+import { lateValue, toResponse, ttl } from "../rules.ts";
 import type { InputRecord, Journal, Progress, StepRecord, Task } from "../store.ts";
 import type { Statements } from "./statements.ts";
 
@@ -102,8 +102,7 @@ export function readJournal(sql: Statements, task: number): Journal {
   return {
     steps: byKey(steps, (row) => [row.key, toStep(row)]),
     inputs: byKey(inputs, ({ key, request, response }): [string, InputRecord] => {
-      const answer = response === null ? null : (JSON.parse(response) as InputResponse);
-      return [key, { request: JSON.parse(request) as InputRequest, response: answer }];
+      return [key, { request: JSON.parse(request) as InputRequest, response: toResponse(response) }];
     }),
     events: readEvents(sql, task),
   };
@@ -112,7 +111,7 @@ export function readJournal(sql: Statements, task: number): Journal {
 /** What is recorded of a task before its first attempt: events may have come, and nothing else. */
 export function readEvents(sql: Statements, task: number): Journal["events"] {
   const events = sql.events.all({ task }) as unknown as { key: string; value: string }[];
-  return byKey(events, ({ key, value }) => [key, value]);
+  return byKey(events, ({ key, value }) => [key, value === lateValue ? null : value]);
 }
 
 interface StepRow {

@@ -138,11 +138,13 @@ const texts = {
   holders: "SELECT DISTINCT holder FROM activation WHERE state = 'leased'",
   expiredLeases: "SELECT task FROM activation WHERE state = 'leased' AND lease_until <= :now LIMIT :most",
   leasesOf: "SELECT task FROM activation WHERE state = 'leased' AND holder = :holder LIMIT :most",
-  // Two searches, for no one index holds both instants.
+  // A search each, for no one index holds all these instants.
   nextDue: `
     SELECT min(due) AS at FROM activation WHERE state = 'delayed'
     UNION ALL
-    SELECT min(lease_until) FROM activation WHERE state = 'leased'`,
+    SELECT min(lease_until) FROM activation WHERE state = 'leased'
+    UNION ALL
+    SELECT min(wait_until) FROM task WHERE wait_until IS NOT NULL AND finished_at IS NULL`,
   heldUntil: "SELECT lease_until AS until FROM activation WHERE task = :task AND state = 'leased'",
 
   steps: "SELECT key, state, value, wake_at AS wakeAt FROM step WHERE task = :task ORDER BY id",
@@ -162,23 +164,47 @@ const texts = {
 
   inputs: "SELECT key, request, response FROM input WHERE task = :task ORDER BY id",
   closeInputs: "UPDATE input SET open = 0 WHERE task = :task AND open = 1",
+  // Without a timeout `:until` is null; with one, the instant that was set first stays.
   ask: `
-    INSERT INTO input (task, key, open, request) VALUES (:task, :key, 1, :request)
-    ON CONFLICT (task, key) DO UPDATE SET open = 1 WHERE response IS NULL AND open = 0`,
+    INSERT INTO input (task, key, open, request, until)
+    VALUES (:task, :key, 1, :request,
+      iif(:until IS NULL, NULL, coalesce((SELECT until FROM input WHERE task = :task AND key = :since), :until)))
+    ON CONFLICT (task, key) DO UPDATE SET open = 1, until = coalesce(until, excluded.until)
+    WHERE response IS NULL AND open = 0`,
   answer: `
-    UPDATE input SET response = :response, open = 0 WHERE task = :task AND key = :key AND open = 1`,
-  countOpen: "SELECT count(*) AS open FROM input WHERE task = :task AND open = 1",
+    UPDATE input SET response = :response, open = 0
+    WHERE task = :task AND key = :key AND open = 1 AND (until IS NULL OR until > :now)`,
+  findResponse: "SELECT response FROM input WHERE task = :task AND key = :key",
+  // How many requests are open, and whether one of the task's waits has ever timed out.
+  countOpen: `
+    SELECT count(*) AS open, (SELECT late FROM task WHERE seq = :task) AS late
+    FROM input WHERE task = :task AND open = 1`,
 
   events: "SELECT key, value FROM event WHERE task = :task AND value IS NOT NULL ORDER BY id",
   forgetAwaited: "UPDATE event SET awaited = 0 WHERE task = :task AND awaited = 1",
   awaitEvent: `
-    INSERT INTO event (task, key, awaited) VALUES (:task, :key, 1)
-    ON CONFLICT (task, key) DO UPDATE SET awaited = 1
+    INSERT INTO event (task, key, awaited, until) VALUES (:task, :key, 1, :until)
+    ON CONFLICT (task, key) DO UPDATE SET awaited = 1, until = coalesce(until, excluded.until)
     RETURNING value`,
   keepEvent: `
     INSERT INTO event (task, key, awaited, value) VALUES (:task, :key, 0, :value)
-    ON CONFLICT (task, key) DO UPDATE SET value = excluded.value WHERE value IS NULL
+    ON CONFLICT (task, key) DO UPDATE SET value = excluded.value WHERE value IS NULL AND (until IS NULL OR until > :now)
     RETURNING awaited`,
+
+  waitsOver: `
+    SELECT seq FROM task WHERE wait_until <= :now AND wait_until IS NOT NULL AND finished_at IS NULL
+    ORDER BY wait_until LIMIT :most`,
+  endLateInputs: `
+    UPDATE input SET response = :lateResponse, open = 0 WHERE task = :task AND open = 1 AND until <= :now`,
+  endLateEvents: `
+    UPDATE event SET value = :lateValue WHERE task = :task AND awaited = 1 AND value IS NULL AND until <= :now`,
+  setWaitUntil: `
+    UPDATE task SET late = max(late, :late), wait_until = (
+      SELECT min(until) FROM (
+        SELECT until FROM input WHERE task = :task AND open = 1
+        UNION ALL
+        SELECT until FROM event WHERE task = :task AND awaited = 1 AND value IS NULL))
+    WHERE seq = :task`,
 
   timedOut: "SELECT seq FROM task WHERE deadline <= :now ORDER BY deadline LIMIT :most",
   graceOver: "SELECT seq FROM task WHERE cancel_by <= :now ORDER BY cancel_by LIMIT :most",

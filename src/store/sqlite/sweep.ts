@@ -1,8 +1,9 @@
 import { failure, instant, memoryMs } from "../rules.ts";
 import type { Swept } from "../store.ts";
-import { batch, recoverLost, type FindDead } from "./claim.ts";
+import { recoverLost, type FindDead } from "./claim.ts";
 import { endAll } from "./transitions.ts";
-import type { Transaction } from "./writes.ts";
+import { endLate } from "./waits.ts";
+import { batch, type Transaction } from "./writes.ts";
 
 /** One round of what time brings about. Each part is bounded, so that the file is never locked for long. */
 export function sweep(tx: Transaction, findDead: FindDead): Swept {
@@ -11,13 +12,14 @@ export function sweep(tx: Transaction, findDead: FindDead): Swept {
   const timedOut = endAll(tx, tx.sql.timedOut.all(limits), failure("TIMED_OUT"));
   const cancelled = endAll(tx, tx.sql.graceOver.all(limits), { status: "cancelled", statusMessage: null });
   const recovered = recoverLost(tx, findDead);
+  const late = endLate(tx);
   const purged = purge(tx);
   const forgotten = Number(tx.sql.forgetTombstones.run(limits).changes);
   return {
     timedOut,
     cancelled: cancelled + recovered.cancelled,
     purged,
-    more: recovered.more || [timedOut, cancelled, purged.length, forgotten].includes(batch),
+    more: recovered.more || [timedOut, cancelled, late, purged.length, forgotten].includes(batch),
   };
 }
 

@@ -4,7 +4,8 @@ import { cleanMessage, instant, newTask } from "../rules.ts";
 import type { Census, Gone, ListFilter, LiveCount, NewTask, Place, QueueCount, Reuse, Task } from "../store.ts";
 import { decodeName, encodeName, fromValues, toTask, type TaskRow } from "./rows.ts";
 import type { Statements } from "./statements.ts";
-import { end, enqueue, reveal, touch } from "./transitions.ts";
+import { end, enqueue, reveal, touch, wake } from "./transitions.ts";
+import { unanswered } from "./waits.ts";
 import type { Transaction } from "./writes.ts";
 
 /** The verbs of any replica. */
@@ -82,14 +83,14 @@ export function answer(
   const task = row.seq;
   let stored = 0;
   for (const [key, response] of Object.entries(responses)) {
-    const { changes } = tx.sql.answer.run({ task, key: encodeName(key), response: JSON.stringify(response) });
-    stored += Number(changes);
+    const given = { task, key: encodeName(key), response: JSON.stringify(response), now: tx.now };
+    stored += Number(tx.sql.answer.run(given).changes);
   }
-  if (tx.sql.countOpen.get({ task })?.open === 0) {
-    // Someone who holds the task in memory goes on with it; otherwise it is queued.
-    if (tx.sql.findActivation.get({ task }) === undefined) enqueue(tx, task);
-    reveal(tx, row, { status: "working", statusMessage: null });
-  } else if (stored > 0 || refused !== null) {
+  const { open, late } = unanswered(tx, task);
+  // Someone who holds the task in memory goes on with it; otherwise it is queued.
+  if (open === 0 || (stored > 0 && late)) wake(tx, task);
+  if (open === 0) reveal(tx, row, { status: "working", statusMessage: null });
+  else if (stored > 0 || refused !== null) {
     reveal(tx, row, refused === null ? {} : { statusMessage: cleanMessage(refused) });
   }
   return toTask(tx.sql.findSeq.get({ seq: task }) as unknown as TaskRow);
@@ -99,12 +100,9 @@ export function send(tx: Transaction, id: string, key: string, value: string): b
   const row = tx.sql.findAny.get({ id }) as unknown as TaskRow | undefined;
   if (row === undefined || row.finishedAt !== null) return false;
   const task = row.seq;
-  const kept = tx.sql.keepEvent.get({ task, key: encodeName(key), value });
+  const kept = tx.sql.keepEvent.get({ task, key: encodeName(key), value, now: tx.now });
   if (kept === undefined) return true;
-  if (kept.awaited === 1 && row.status === "working") {
-    const state = tx.sql.findActivation.get({ task })?.state;
-    if (state === undefined || state === "delayed") enqueue(tx, task);
-  }
+  if (kept.awaited === 1 && (row.status === "working" || unanswered(tx, task).late)) wake(tx, task);
   touch(tx, row);
   return true;
 }

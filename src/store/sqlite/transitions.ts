@@ -97,9 +97,14 @@ export function enqueue(tx: Transaction, task: number, dueAt = 0): void {
   if (!delayed) tx.sql.enterLane.run({ task });
 }
 
-/** Puts a task whose attempt is over back in the queue, or, while it waits for input, where answers find it. */
+/** Queues a task for now that waits, unless somebody is at it, or about to be. */
+export function wake(tx: Transaction, task: number): void {
+  const state = tx.sql.findActivation.get({ task })?.state;
+  if (state === undefined || state === "delayed") enqueue(tx, task);
+}
+
+/** Puts a task whose attempt is over back in the queue. */
 export function requeue(tx: Transaction, row: TaskRow, dueAt = 0): void {
-  if (row.status === "input_required") tx.sql.dropActivation.run({ task: row.seq });
-  else enqueue(tx, row.seq, dueAt);
+  enqueue(tx, row.seq, dueAt);
   touch(tx, row);
 }

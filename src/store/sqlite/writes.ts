@@ -46,6 +46,9 @@ interface Job {
   reject(error: TaskError): void;
 }
 
+/** A verb moves so many timers, timeouts and lost leases at most: what is over waits for the next one. */
+export const batch = 500;
+
 /** So many verbs share a transaction at most: others want the lock, too. */
 const largestBatch = 256;
 
