@@ -20,11 +20,13 @@ export {
   type Elicit,
   type ElicitAnswer,
   type ElicitOptions,
+  type PollOptions,
   type StepContext,
   type StepOptions,
   type TaskContext,
   type TaskSettings,
   type TaskTool,
   type ToolDefinition,
+  type WaitOptions,
 } from "./tool.ts";
 export type { Worker } from "./worker/worker.ts";

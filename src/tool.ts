@@ -38,6 +38,11 @@ export interface WaitOptions {
   readonly timeout?: Duration;
 }
 
+/** What a poll may be told: how long to pause between two looks, and at most in all. It looks a last time at its timeout. */
+export interface PollOptions extends WaitOptions {
+  readonly every: Duration;
+}
+
 /** A form to fill in, or a page to visit. */
 export type ElicitOptions<S extends z.ZodObject> = WaitOptions &
   ({ readonly message: string; readonly schema: S } | { readonly message: string; readonly url: string });
@@ -89,10 +94,10 @@ export interface TaskContext {
   roots(key: string, options?: WaitOptions): Promise<readonly Root[]>;
   /** Waits without a worker, over restarts. */
   sleep(key: string, duration: Duration): Promise<void>;
-  /** Runs `fn` every so often until it returns something other than undefined. Parked in between. */
+  /** Runs `fn` every so often until it returns something other than undefined. Parked in between. Throws `WAIT_TIMED_OUT`. */
   poll<T>(
     key: string,
-    options: { readonly every: Duration },
+    options: PollOptions,
     fn: (step: StepContext) => T | undefined | Promise<T | undefined>,
   ): Promise<T>;
   /** Waits for `tasks.send(id, key, value)`. Throws `WAIT_TIMED_OUT`. */

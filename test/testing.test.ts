@@ -27,6 +27,28 @@ describe("replayEverywhere", () => {
     expect(report.points).toBe(16);
   });
 
+  test("lets waits without an answer time out, at every point alike", async () => {
+    const tool = taskTool({
+      name: "impatient",
+      async run(_args, task) {
+        const codeOf = (error: unknown) => (error as { code: string }).code;
+        const boss = task.approve("boss", "Boss?", { timeout: "1d" }).catch(codeOf);
+        const size = task.elicit("size", { message: "Size?", schema: z.object({ n: z.number() }), timeout: "2d" });
+        const said = [await boss, (await size).n];
+        const paid = await task.event<string>("paid", { timeout: "1h" });
+        const sent = await task.event("sent", { timeout: "1h" }).catch(codeOf);
+        const job = await task.poll("job", { every: "1h", timeout: "90m" }, () => undefined).catch(codeOf);
+        return text([...said, paid, sent, job].join());
+      },
+    });
+    const report = await replayEverywhere(tool, {}, { size: { n: 3 }, paid: "yes" });
+    expect(report).toMatchObject({ ranTwice: [], changedKeys: [], unstepped: [], different: [] });
+    const late = "WAIT_TIMED_OUT";
+    expect(report.task).toMatchObject({ status: "completed", result: text(`${late},3,yes,${late},${late}`) });
+    // Seven writes: five parks, the end of the poll and that of the task.
+    expect(report.points).toBe(14);
+  });
+
   test("finds the charge before an approval, which is made again after it", async () => {
     let charges = 0;
     const tool = taskTool({

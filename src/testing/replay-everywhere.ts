@@ -15,6 +15,7 @@ import { watchHandler, type Observed } from "./observe.ts";
 /**
  * What a handler is given while it is tried, by the name of the wait: the accepted content of a form, true or false
  * for an approval, a whole elicitation result (`{ action: … }`), a sampling or roots result, or the value of an event.
+ * A wait with a timeout and without an answer times out.
  */
 export type Answers = Readonly<Record<string, unknown>>;
 
@@ -47,7 +48,7 @@ const everything = readCapabilities({
 /**
  * Runs a tool's handler once undisturbed, and then once for each point at which its process could die: before and
  * after each write that it makes to the store. Real engine and store, a clock that is moved instead of waited for.
- * Throws `MISUSE` for a wait without an answer, and for tools with `recovery: "fail"`.
+ * Throws `MISUSE` for a wait without an answer or timeout, and for tools with `recovery: "fail"`.
  */
 export async function replayEverywhere(tool: TaskTool, args: unknown, answers: Answers = {}): Promise<ReplayReport> {
   if (tool.recovery === "fail")
@@ -132,25 +133,35 @@ async function attempt(tool: TaskTool, claim: Claim, mortal: Mortal, clock: Manu
 function createWorld(engine: Engine, store: TaskStore, clock: ManualClock, answers: Answers) {
   let sent = false;
 
-  async function answer(task: Task): Promise<void> {
-    const responses: Record<string, unknown> = {};
-    for (const [key, request] of Object.entries(task.inputRequests)) {
-      if (!Object.hasOwn(answers, key)) throw new TaskError("MISUSE", { detail: `There is no answer for "${key}".` });
-      responses[key] = respond(request, answers[key]);
-    }
+  /** Gives the answers that there are. False: there are none. */
+  async function answer(task: Task): Promise<boolean> {
+    const known = Object.entries(task.inputRequests).filter(([key]) => Object.hasOwn(answers, key));
+    if (known.length === 0) return false;
+    const responses = Object.fromEntries(known.map(([key, request]) => [key, respond(request, answers[key])]));
     await engine.answer(task.id, task.owner, responses);
-    const after = await engine.read(task.id, task.owner);
-    if (after.status === "input_required") throw new TaskError("MISUSE", { detail: after.statusMessage ?? "" });
+    const { inputRequests, statusMessage } = await engine.read(task.id, task.owner);
+    if (known.some(([key]) => Object.hasOwn(inputRequests, key)))
+      throw new TaskError("MISUSE", { detail: statusMessage ?? "" });
+    return true;
+  }
+
+  async function send(task: Task): Promise<void> {
+    sent = true;
+    for (const [key, value] of Object.entries(answers)) await engine.send(task.id, key, value);
   }
 
   return {
+    /** Time passes last: what has no answer may have a timeout. */
     async moveOn(task: Task): Promise<void> {
-      if (task.status === "input_required") return answer(task);
+      if (await answer(task)) return;
+      // Without an activation it waits for an event.
+      if (task.status === "working" && task.activation === null && !sent) return send(task);
       const due = await store.nextDue();
       if (due !== null) return clock.advance(due);
-      if (sent) throw new TaskError("MISUSE", { detail: "The handler waits for an event that has no answer." });
-      sent = true;
-      for (const [key, value] of Object.entries(answers)) await engine.send(task.id, key, value);
+      const [key] = Object.keys(task.inputRequests);
+      const detail =
+        key === undefined ? "The handler waits for an event that has no answer." : `There is no answer for "${key}".`;
+      throw new TaskError("MISUSE", { detail });
     },
   };
 }

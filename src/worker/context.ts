@@ -11,6 +11,7 @@ import type {
   Elicit,
   ElicitAnswer,
   ElicitOptions,
+  PollOptions,
   StepContext,
   StepOptions,
   TaskContext,
@@ -203,20 +204,34 @@ export function createContext(options: ContextOptions): TaskContext {
 
   function poll<T>(
     name: string,
-    { every }: { every: Duration },
+    how: PollOptions,
     fn: (step: StepContext) => T | undefined | Promise<T | undefined>,
   ): Promise<T> {
     return named("step", name, async (key) => {
+      // Its timeout is that of an event that nobody sends.
+      const limit = how.timeout === undefined ? null : keys.take("event", `${key}#timeout`);
+      let over = limit !== null && lookUp(journal.events, limit) === null;
+      if (over) replay.use(null);
       const known = lookUp(journal.steps, key);
       const before = await ended(known);
       if (before !== null) return before.value as T;
+      let late: Promise<boolean> | null = null;
       // At least a moment: a poll without a pause would let nobody else work.
-      for (let pauseMs = dueIn(known) ?? 0; ; pauseMs = Math.max(1, milliseconds(every))) {
-        if (pauseMs > 0) await timer(key, pauseMs);
+      for (let pauseMs = over ? 0 : (dueIn(known) ?? 0); ; pauseMs = Math.max(1, milliseconds(how.every))) {
+        if (pauseMs > 0) {
+          const rung = timer(key, pauseMs).then(() => false);
+          if (limit !== null) late ??= wait({ kind: "event", key: limit, ...limited(how) }).then(() => true);
+          over = await (late === null ? rung : Promise.race([rung, late]));
+        }
         signal.throwIfAborted();
         replay.live();
         const found = await run(key, fn, { poll: true });
         if (found !== undefined) return found as T;
+        if (over) {
+          const error = timedOut(key);
+          await durable(verbs.recordStep(claim, key, keepFailure(error)));
+          throw error;
+        }
       }
     });
   }
@@ -273,9 +288,11 @@ function limited({ timeout }: WaitOptions = {}): Limit {
 
 /** What came, unless nothing did. */
 function inTime<T>(came: T | "timed out" | null, key: string): T {
-  if (came !== null && came !== "timed out") return came;
-  throw new TaskError("WAIT_TIMED_OUT", { detail: `It is "${key}".` });
+  if (came === null || came === "timed out") throw timedOut(key);
+  return came;
 }
+
+const timedOut = (key: string) => new TaskError("WAIT_TIMED_OUT", { detail: `It is "${key}".` });
 
 /** A promise that a handler forgot to await must not end the process of everybody's tasks when it is rejected. */
 function noticed<F extends (...args: never[]) => Promise<unknown>>(verb: F): F {
