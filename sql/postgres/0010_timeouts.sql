@@ -72,6 +72,8 @@ DECLARE
   now bigint;
   t task;
   stored bigint;
+  ended record;
+  moved boolean;
 BEGIN
   SELECT * INTO t FROM task WHERE id = task_id AND owner = task_owner AND status = 'input_required'
   FOR NO KEY UPDATE;
@@ -81,12 +83,19 @@ BEGIN
     FROM unnest(answer_keys, answer_responses) AS given_one (key, response)
     WHERE input.task = t.seq AND input.key = given_one.key AND input.open AND (until IS NULL OR until > now);
     GET DIAGNOSTICS stored = ROW_COUNT;
+    moved := stored > 0;
+    IF stored < cardinality(answer_keys) AND t.wait_until <= now THEN
+      -- One that was not taken may have come too late: then its question is gone when its sender looks.
+      SELECT * INTO ended FROM end_late_of(t.seq, now);
+      moved := moved OR ended.inputs OR ended.events;
+      t.late := t.late OR ended.inputs OR ended.events;
+    END IF;
     IF NOT EXISTS (SELECT FROM input WHERE task = t.seq AND open) THEN
       -- Someone who holds the task in memory goes on with it; otherwise it is queued.
       PERFORM wake(t, now);
       PERFORM reveal(t, now, 'working', NULL);
-    ELSIF stored > 0 OR refused IS NOT NULL THEN
-      IF stored > 0 AND t.late THEN PERFORM wake(t, now); END IF;
+    ELSIF moved OR refused IS NOT NULL THEN
+      IF moved AND t.late THEN PERFORM wake(t, now); END IF;
       PERFORM reveal(t, now, t.status, coalesce(refused, t.status_message));
     END IF;
     RETURN QUERY SELECT * FROM seen WHERE seq = t.seq;

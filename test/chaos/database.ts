@@ -1,5 +1,6 @@
-import type { InputResponse } from "../../src/protocol/input.ts";
 import type { TaskStatus } from "../../src/protocol/status.ts";
+import { toResponse } from "../../src/store/rules.ts";
+import type { InputRecord } from "../../src/store/store.ts";
 import type { Line } from "./line.ts";
 
 /** What can happen to a round; strike.ts says what each one does. */
@@ -63,7 +64,7 @@ export interface Row {
   readonly error: string | null;
   readonly tag: string;
   readonly steps: ReadonlyMap<string, { readonly state: string; readonly value: string | null }>;
-  readonly responses: ReadonlyMap<string, InputResponse | null>;
+  readonly responses: ReadonlyMap<string, InputRecord["response"]>;
   readonly events: ReadonlyMap<string, string | null>;
   readonly activation: object | null;
 }
@@ -79,7 +80,7 @@ const broken = `
   WHERE status = 'input_required' AND NOT EXISTS (SELECT 1 FROM input WHERE input.task = seq AND input.open)
   UNION ALL
   SELECT id, status, 'may be run' FROM task JOIN activation ON activation.task = seq
-  WHERE finished_at IS NOT NULL OR (status = 'input_required' AND recovery = 'retry')
+  WHERE finished_at IS NOT NULL OR (status = 'input_required' AND recovery = 'retry' AND NOT late)
   UNION ALL
   SELECT 'activation of ' || task, state, 'is in no lane' FROM activation AS one
   WHERE state = 'ready' AND NOT EXISTS (
@@ -121,9 +122,7 @@ export async function readRows(database: Database): Promise<Map<string, Row>> {
   return new Map(
     tasks.map(({ args, ...row }) => {
       const { script } = JSON.parse(args) as { script: { tag: string } };
-      const responses = (inputsOf.get(row.seq) ?? []).map(
-        ({ key, response }) => [key, response === null ? null : (JSON.parse(response) as InputResponse)] as const,
-      );
+      const responses = (inputsOf.get(row.seq) ?? []).map(({ key, response }) => [key, toResponse(response)] as const);
       const whole: Row = {
         ...row,
         cancelRequested: Boolean(row.cancelRequested),

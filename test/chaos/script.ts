@@ -7,7 +7,13 @@ export type Operation =
   | { readonly do: "step"; readonly key: string; readonly ms: number; readonly deaf: boolean }
   | { readonly do: "once"; readonly key: string; readonly ms: number }
   | { readonly do: "failing"; readonly key: string; readonly ms: number }
-  | { readonly do: "ask"; readonly keys: readonly string[]; readonly answered: boolean }
+  /** `timeoutMs` lets each of them wait for so long at most. */
+  | {
+      readonly do: "ask";
+      readonly keys: readonly string[];
+      readonly answered: boolean;
+      readonly timeoutMs: number | null;
+    }
   | { readonly do: "sleep"; readonly key: string; readonly ms: number }
   | { readonly do: "poll"; readonly key: string; readonly every: number; readonly ms: number }
   | { readonly do: "event"; readonly key: string }
@@ -78,7 +84,7 @@ function script(random: Random, tool: ToolName, tag: string): Script {
   if (tool === "careful" && random.chance(0.6))
     operations.push({ do: "step", key: key(), ms: random.between(1_500, 2_200), deaf: true });
   if (tool === "bounded")
-    operations.push(random.chance(0.5) ? { do: "ask", keys: [key()], answered: false } : never(key));
+    operations.push(random.chance(0.5) ? { do: "ask", keys: [key()], answered: false, timeoutMs: null } : never(key));
   const ends = tool === "script" ? (["return", "return", "return", "return", "throw", "refuse"] as const) : null;
   const end = tool === "gives_up" ? "throw" : ends === null ? "return" : random.pick(ends);
   return { tag, operations, end, kilobytes: random.chance(0.3) ? random.between(1, 16) : 0 };
@@ -103,7 +109,12 @@ function leaf(random: Random, tool: ToolName, key: () => string): Operation {
       ? { do: "step", key: key(), ms: random.between(800, 1_800), deaf: true }
       : { do: "step", key: key(), ms: random.between(0, 400), deaf: random.chance(0.5) };
   if (draw < 0.5) return { do: "once", key: key(), ms: random.between(0, 200) };
-  if (draw < 0.68) return { do: "ask", keys: Array.from({ length: random.between(1, 3) }, key), answered: true };
+  if (draw < 0.68) {
+    const keys = Array.from({ length: random.between(1, 3) }, key);
+    // As long as an answer takes, about: some come first, and some don't.
+    const timeoutMs = random.chance(0.3) ? random.between(50, 900) : null;
+    return { do: "ask", keys, answered: true, timeoutMs };
+  }
   if (draw < 0.78) return { do: "sleep", key: key(), ms: random.between(0, 800) };
   if (draw < 0.85) return { do: "poll", key: key(), every: random.between(20, 150), ms: random.between(0, 500) };
   if (draw < 0.93) return { do: "event", key: key() };

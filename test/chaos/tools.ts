@@ -3,7 +3,7 @@ import { appendFileSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { ProtocolError } from "@modelcontextprotocol/server";
-import { TaskError, taskTool, type TaskContext, type TaskSettings, type TaskTool } from "mcp-tasks";
+import { TaskError, taskTool, type ElicitAnswer, type TaskContext, type TaskSettings, type TaskTool } from "mcp-tasks";
 import { z } from "zod";
 import type { Append } from "./log.ts";
 import { boundMs, filler, type Operation, type Script, type ToolName } from "./script.ts";
@@ -33,6 +33,13 @@ export function scriptTools(append: Append, folder: string): TaskTool[] {
       run: ({ script }, context) => perform(script, context, append, folder),
     }),
   );
+}
+
+const said = ({ action, content }: ElicitAnswer<{ value: string }>) => (action === "accept" ? content!.value : action);
+
+function timedOut(thrown: unknown): string {
+  if (thrown instanceof TaskError && thrown.code === "WAIT_TIMED_OUT") return "timed out";
+  throw thrown;
 }
 
 /** A value that tells when it was made, and that nothing else has. */
@@ -96,14 +103,18 @@ async function perform(script: Script, task: TaskContext, append: Append, folder
         });
         return see(key, said);
       }
-      case "ask":
+      case "ask": {
+        const { keys, timeoutMs } = operation;
+        if (timeoutMs !== null) await mark(`${keys[0]} before`);
+        const limit = timeoutMs === null ? {} : { timeout: timeoutMs };
         await Promise.all(
-          operation.keys.map(async (key) => {
-            const { action, content } = await task.elicit.raw(key, { message: `${key}?`, schema: answerSchema });
-            see(key, action === "accept" ? content!.value : action);
+          keys.map(async (key) => {
+            const ask = { message: `${key}?`, schema: answerSchema, ...limit };
+            see(key, await task.elicit.raw(key, ask).then(said, timedOut));
           }),
         );
         return;
+      }
       case "sleep":
         await mark(`${operation.key} before`);
         await task.sleep(operation.key, operation.ms);

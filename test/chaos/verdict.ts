@@ -93,7 +93,7 @@ function wantedKeys(script: Script): string[] {
       case "event":
         return [operation.key];
       case "ask":
-        return operation.keys;
+        return operation.timeoutMs === null ? operation.keys : [`${operation.keys[0]} before`, ...operation.keys];
       case "sleep":
         return [`${operation.key} before`, `${operation.key} after`];
       case "poll":
@@ -144,6 +144,7 @@ function journaled(row: Row, key: string): unknown {
     return step.state === "failed" ? (value as { message: string }).message : value;
   }
   const response = row.responses.get(key);
+  if (response === "timed out") return response;
   if (response !== undefined && response !== null)
     return response.action === "accept" ? (response.content as { value: string }).value : response.action;
   const event = row.events.get(key);
@@ -170,13 +171,27 @@ function judgeSent({ plan, answers, events, cancelSentAt }: Driven, row: Row): s
       faults.push(`${key} is ${String(journaled(row, key))}, and should be one of ${possible.join(" | ")}`);
   }
 
-  for (const [key, sent] of answers) check(key, sent, (row.responses.get(key) ?? null) !== null);
+  for (const [key, sent] of answers) {
+    if (row.responses.get(key) === "timed out") faults.push(...judgeTimeout(key, sent, plan.script, row));
+    else check(key, sent, (row.responses.get(key) ?? null) !== null);
+  }
   for (const [key, sent] of events) {
     check(key, sent, (row.events.get(key) ?? null) !== null);
     if (sent.some(({ kept, acknowledgedAt }) => !kept && acknowledgedAt! < finishedAt))
       faults.push(`the event ${key} was turned away before its task was over`);
   }
   return faults;
+}
+
+/** A question may only have timed out when its time was over, and when nothing was acknowledged before. */
+function judgeTimeout(key: string, sent: readonly Sent[], script: Script, row: Row): string[] {
+  const ask = flatten(script.operations).find((one) => one.do === "ask" && one.keys.includes(key));
+  if (ask?.do !== "ask" || ask.timeoutMs === null) return [`${key} timed out without a timeout`];
+  const before = JSON.parse(row.steps.get(`${ask.keys[0]} before`)?.value ?? '"0"') as string;
+  const earliest = parseInt(before, 10) + ask.timeoutMs - clockSlackMs;
+  return sent.some(({ acknowledgedAt }) => acknowledgedAt !== null && acknowledgedAt < earliest)
+    ? [`what was sent for ${key} in time is lost to its timeout`]
+    : [];
 }
 
 /** What the store told workers that it has, it has. */

@@ -376,12 +376,15 @@ const verbs = {
     const isTaken = ({ open, until }: ModelInput) => open && (until ?? Infinity) > model.now;
     const taken = Object.keys(responses).filter((key) => task.inputs.has(key) && isTaken(task.inputs.get(key)!));
     for (const key of taken) Object.assign(task.inputs.get(key)!, { response: responses[key], open: false });
+    const isShort = taken.length < Object.keys(responses).length;
+    const ended = isShort ? endLateOf(model, task) : { inputs: 0, events: 0 };
+    const moved = taken.length + ended.inputs + ended.events > 0;
     const done = !isOpen(task);
-    if (done || (taken.length > 0 && wasLate(task))) wake(model, task);
+    if (done || (moved && wasLate(task))) wake(model, task);
     if (done) {
       reveal(model, task, { status: "working", statusMessage: null });
     } else if (refused !== null) reveal(model, task, { statusMessage: cleanMessage(refused) });
-    else if (taken.length > 0) reveal(model, task, {});
+    else if (moved) reveal(model, task, {});
     return visible(task);
   },
 

@@ -78,12 +78,27 @@ export const timeoutCases = cases({
     assert.deepEqual((await claimOne(store)).journal.inputs.a?.response, accept);
   },
 
-  "an answer after the timeout changes nothing, even before anybody has looked": async ({ store, clock }) => {
-    const asked = await beginWaiting(store, ...within(hour, "a"));
+  "an answer after the timeout is none, even before anybody has looked, and its question is gone": async ({
+    store,
+    clock,
+  }) => {
+    const asked = await beginWaiting(store, ...within(hour, "a", "b"), ...open("c"));
     clock.advance(hour);
+    const after = await store.answer(asked.taskId, owner, { a: accept, c: accept }, null);
+    assert.ok(typeof after === "object");
+    assert.deepEqual([after.status, after.inputRequests, after.activation], ["working", {}, "queued"]);
+    const { inputs } = (await claimOne(store)).journal;
+    assert.deepEqual(
+      Object.values(inputs).map(({ response }) => response),
+      ["timed out", "timed out", accept],
+    );
+  },
+
+  "an answer to what is unknown ends no wait before its time": async ({ store, clock }) => {
+    const asked = await beginWaiting(store, ...within(hour, "a"));
+    clock.advance(hour - 1);
     const before = await read(store, asked);
-    assert.deepEqual(await store.answer(asked.taskId, owner, { a: accept }, null), before);
-    assert.equal((await claimOne(store)).journal.inputs.a?.response, "timed out");
+    assert.deepEqual(await store.answer(asked.taskId, owner, { other: accept }, null), before);
   },
 
   "of an answer and a timeout at once, one counts, and the answer that counts was in time": async ({

@@ -5,7 +5,7 @@ import type { Census, Gone, ListFilter, LiveCount, NewTask, Place, QueueCount, R
 import { decodeName, encodeName, fromValues, toTask, type TaskRow } from "./rows.ts";
 import type { Statements } from "./statements.ts";
 import { end, enqueue, reveal, touch, wake } from "./transitions.ts";
-import { unanswered } from "./waits.ts";
+import { endLateOf, unanswered } from "./waits.ts";
 import type { Transaction } from "./writes.ts";
 
 /** The verbs of any replica. */
@@ -81,18 +81,20 @@ export function answer(
   if (typeof row !== "object") return row;
   if (row.status !== "input_required") return toTask(row);
   const task = row.seq;
+  const given = Object.entries(responses);
   let stored = 0;
-  for (const [key, response] of Object.entries(responses)) {
-    const given = { task, key: encodeName(key), response: JSON.stringify(response), now: tx.now };
-    stored += Number(tx.sql.answer.run(given).changes);
+  for (const [key, response] of given) {
+    const text = JSON.stringify(response);
+    stored += Number(tx.sql.answer.run({ task, key: encodeName(key), response: text, now: tx.now }).changes);
   }
+  // One that was not taken may have come too late: then its question is gone when its sender looks.
+  const ended = stored < given.length && endLateOf(tx, task);
+  const moved = stored > 0 || (ended !== false && (ended.inputs || ended.events));
   const { open, late } = unanswered(tx, task);
   // Someone who holds the task in memory goes on with it; otherwise it is queued.
-  if (open === 0 || (stored > 0 && late)) wake(tx, task);
+  if (open === 0 || (moved && late)) wake(tx, task);
   if (open === 0) reveal(tx, row, { status: "working", statusMessage: null });
-  else if (stored > 0 || refused !== null) {
-    reveal(tx, row, refused === null ? {} : { statusMessage: cleanMessage(refused) });
-  }
+  else if (moved || refused !== null) reveal(tx, row, refused === null ? {} : { statusMessage: cleanMessage(refused) });
   return toTask(tx.sql.findSeq.get({ seq: task }) as unknown as TaskRow);
 }
 

@@ -57,8 +57,8 @@ export function storeWaits(tx: Transaction, task: number, waits: Waits, hold: bo
   return { asked, open: open > 0, dueAt: due.length === 0 ? null : Math.min(...due) };
 }
 
-/** Ends those waits of a task whose timeout has passed. */
-function endLateOf(tx: Transaction, task: number): { inputs: boolean; events: boolean } {
+/** Ends those waits of a task whose timeout has passed; tells whether there were requests and events among them. */
+export function endLateOf(tx: Transaction, task: number): { inputs: boolean; events: boolean } {
   const inputs = Number(tx.sql.endLateInputs.run({ task, now: tx.now, lateResponse }).changes);
   const events = Number(tx.sql.endLateEvents.run({ task, now: tx.now, lateValue }).changes);
   tx.sql.setWaitUntil.run({ task, late: inputs + events > 0 ? 1 : 0 });
