@@ -41,6 +41,8 @@ export interface Counts {
   crashes: number;
   restarts: number;
   answers: number;
+  /** Questions that nobody answered in time. */
+  timeouts: number;
   events: number;
   cancels: number;
   polls: number;
@@ -196,6 +198,9 @@ function count(
     ...fleet.counts,
     poisoned: sum(logged.map(({ deaths }) => deaths)),
     answers: sum(driven.map(({ answers }) => acknowledged(answers.values()))),
+    timeouts: sum(
+      known.map(({ responses }) => [...responses.values()].filter((response) => response === "timed out").length),
+    ),
     events: sum(driven.map(({ events }) => acknowledged(events.values()))),
     cancels: driven.filter(({ cancelledAt }) => cancelledAt !== null).length,
     polls: sum(driven.map(({ polls }) => polls)),
