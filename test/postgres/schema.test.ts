@@ -1,7 +1,19 @@
 import { readFileSync } from "node:fs";
 import { Client } from "pg";
 import { afterAll, afterEach, describe, expect, test } from "vitest";
-import { asks, begin, claim, claimOne, create, leaseMs, newTask, owner } from "../../src/store/contract/kit.ts";
+import {
+  asks,
+  begin,
+  claim,
+  claimOne,
+  create,
+  form,
+  hour,
+  leaseMs,
+  newTask,
+  owner,
+  waits,
+} from "../../src/store/contract/kit.ts";
 import { postgres } from "../../src/store/postgres/index.ts";
 import { manualClock } from "../../src/testing.ts";
 import { dropSchemas, freshSchema, openStore, query, url } from "./database.ts";
@@ -201,6 +213,53 @@ describe("versions side by side", () => {
     expect(rows.map(({ claimed }) => String(claimed))).toEqual([expect.stringContaining(id)]);
     // Whoever is of the first version and starts again is told.
     expect(await query(`SELECT max(version) > 2 AS newer FROM ${old.schema}.migration`)).toEqual([{ newer: true }]);
+  });
+
+  test("the first version parks, answers and sends beside one that knows of timeouts, and leaves them as they are", async () => {
+    await using old = await openFirstVersion();
+    const claimed = async () => {
+      const names = [["build"], [""], [null], ["default"], null, 1, "old", 60_000, 10] as const;
+      const [row] = await old.run("claim", ...names, old.failures);
+      return String(row?.claimed);
+    };
+    const park = (id: string, epoch: number, keys: string[], events: string[]) =>
+      old.run(
+        "park",
+        id,
+        epoch,
+        keys,
+        keys.map(() => JSON.stringify(form)),
+        events,
+        [],
+        [],
+        false,
+      );
+    const answer = (id: string, key: string) => old.run("answer", id, owner, [key], ['{"action":"accept"}'], null);
+    const whole = async (id: string) => {
+      await old.create(id, null);
+      expect(await claimed()).toContain(id);
+      expect(await park(id, 1, ["a"], [])).toEqual([{ park: true }]);
+      expect(await answer(id, "a")).toMatchObject([{ id, status: "working" }]);
+      expect(await claimed()).toContain(id);
+      expect(await park(id, 2, [], ["e"])).toEqual([{ park: true }]);
+      expect(await old.run("send", id, "e", "1")).toEqual([{ send: true }]);
+      expect(await claimed()).toContain(id);
+      expect(await old.run("release", id, 3, 0, false, old.failures)).toEqual([{ release: true }]);
+      expect(await claimed()).toContain(id);
+      expect(await old.run("finish", id, 4, "completed", null, "1")).toEqual([{ finish: true }]);
+    };
+    await whole("before");
+    const clock = manualClock(Date.now() - hour);
+    await using store = openStore(old.schema, { clock });
+    await store.nextDue();
+    await whole("after");
+    // Asked an hour ago, for a second: an answer is too late, whichever version takes it.
+    const first = await begin(store);
+    await store.park(first, waits({ inputs: [{ key: "a", request: form, timeoutMs: 1_000 }], events: [] }), false);
+    expect(await answer(first.taskId, "a")).toMatchObject([{ status: "working" }]);
+    clock.advance(hour);
+    const { journal } = await claimOne(store);
+    expect(journal.inputs.a?.response).toBe("timed out");
   });
 
   test("requests don't wait for a migration that takes longer than they may", async () => {

@@ -29,10 +29,12 @@ import {
   claim,
   claimOne,
   create,
+  form,
   hour,
   newTask,
   owner,
   read,
+  waits,
 } from "../../src/store/contract/kit.ts";
 import { sqlite } from "../../src/store/sqlite/index.ts";
 import type { TaskStore } from "../../src/store/store.ts";
@@ -439,6 +441,38 @@ describe("a file that can't be used", () => {
     old.prepare("DELETE FROM task WHERE id = ?").run(first.id);
     old.close();
     expect((await create(store, { reuse })).id).not.toBe(first.id);
+  });
+
+  test("of the version before timeouts is brought up to date, and what a process of that version does to waits counts", async () => {
+    const file = fresh();
+    const old = new DatabaseSync(file);
+    for (const name of ["0001_tasks", "0002_secrets", "0003_owner_page", "0004_reuse"])
+      old.exec(readFileSync(new URL(`../../sql/sqlite/${name}.sql`, import.meta.url), "utf8"));
+    old.exec("PRAGMA user_version = 4");
+    const answer = old.prepare(`
+      UPDATE input SET response = '{"action":"accept"}', open = 0 WHERE key = 'old' AND open = 1`);
+    const finish = old.prepare("UPDATE task SET status = 'completed', result = '1', finished_at = 1 WHERE id = ?");
+    const drop = old.prepare("DELETE FROM activation WHERE task = (SELECT seq FROM task WHERE id = ?)");
+    const clock = manualClock();
+    await using store = sqlite(file, { clock });
+    const ask = (key: string) => waits({ inputs: [{ key, request: form, timeoutMs: hour }] });
+    const finished = await begin(store);
+    await store.park(finished, ask("open"), false);
+    finish.run(finished.taskId);
+    drop.run(finished.taskId);
+    expect(await store.nextDue()).toBe(null);
+    const answered = await begin(store);
+    await store.park(answered, { ...ask("old"), events: [{ key: "e", timeoutMs: 2 * hour }] }, false);
+    answer.run();
+    old.close();
+    clock.advance(2 * hour);
+    const { taskId, journal } = await claimOne(store);
+    expect([taskId, journal.inputs.old?.response, journal.events]).toEqual([
+      answered.taskId,
+      { action: "accept" },
+      { e: null },
+    ]);
+    expect(await store.get(finished.taskId, owner)).toMatchObject({ status: "completed" });
   });
 
   test("is refused when it is damaged or cut off", async () => {
