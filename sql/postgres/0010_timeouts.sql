@@ -277,7 +277,10 @@ BEGIN
   now := instant_of(given);
   changed := time_out(now, batch, failures);
   SELECT * INTO recovered FROM recover_lost(now, batch, failures);
-  changed := changed || recovered.lost || end_late(now, batch);
+  changed := changed || recovered.lost;
+  IF EXISTS (SELECT FROM task WHERE wait_until <= now AND wait_until IS NOT NULL AND finished_at IS NULL) THEN
+    changed := changed || end_late(now, batch);
+  END IF;
   PERFORM promote_due(now, batch);
   LOOP
     -- One look is enough, unless it would have to be at very many tasks.

@@ -16,7 +16,7 @@ export interface InputContext {
   readonly key: string;
   /** Undefined while the call is not a task yet, or never becomes one. */
   readonly taskId: string | undefined;
-  /** Fires when the answer is no longer wanted: the task ended, or somebody else answered. */
+  /** Fires when the answer is no longer wanted: the task ended, somebody else answered, or the tool waits no longer. */
   readonly signal: AbortSignal;
 }
 

@@ -191,6 +191,7 @@ const texts = {
     ON CONFLICT (task, key) DO UPDATE SET value = excluded.value WHERE value IS NULL AND (until IS NULL OR until > :now)
     RETURNING awaited`,
 
+  anyTimeout: "SELECT 1 AS found FROM task WHERE wait_until IS NOT NULL AND finished_at IS NULL LIMIT 1",
   waitsOver: `
     SELECT seq FROM task WHERE wait_until <= :now AND wait_until IS NOT NULL AND finished_at IS NULL
     ORDER BY wait_until LIMIT :most`,
