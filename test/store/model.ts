@@ -376,8 +376,8 @@ const verbs = {
     const isTaken = ({ open, until }: ModelInput) => open && (until ?? Infinity) > model.now;
     const taken = Object.keys(responses).filter((key) => task.inputs.has(key) && isTaken(task.inputs.get(key)!));
     for (const key of taken) Object.assign(task.inputs.get(key)!, { response: responses[key], open: false });
-    const isShort = taken.length < Object.keys(responses).length;
-    const ended = isShort ? endLateOf(model, task) : { inputs: 0, events: 0 };
+    const isLate = taken.length < Object.keys(responses).length && (task.waitUntil ?? Infinity) <= model.now;
+    const ended = isLate ? endLateOf(model, task) : { inputs: 0, events: 0 };
     const moved = taken.length + ended.inputs + ended.events > 0;
     const done = !isOpen(task);
     if (done || (moved && wasLate(task))) wake(model, task);

@@ -144,7 +144,7 @@ describe("a wait with a timeout", () => {
       const code = await both.catch(codeOf);
       const { v } = await task.elicit("deputy", { message: "?", schema: answer });
       await task.sleep("nap", 5);
-      return `${code} ${v} ${await task.event("paid")}`;
+      return [code, v, await task.event<number>("paid")].join(" ");
     });
     await using bench = workbench([tool], { clock });
     const id = await waiting(bench, tool);

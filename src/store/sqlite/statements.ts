@@ -195,6 +195,7 @@ const texts = {
   waitsOver: `
     SELECT seq FROM task WHERE wait_until <= :now AND wait_until IS NOT NULL AND finished_at IS NULL
     ORDER BY wait_until LIMIT :most`,
+  isWaitOver: "SELECT 1 AS found FROM task WHERE seq = :task AND wait_until <= :now",
   endLateInputs: `
     UPDATE input SET response = :lateResponse, open = 0 WHERE task = :task AND open = 1 AND until <= :now`,
   endLateEvents: `

@@ -88,8 +88,9 @@ export function answer(
     stored += Number(tx.sql.answer.run({ task, key: encodeName(key), response: text, now: tx.now }).changes);
   }
   // One that was not taken may have come too late: then its question is gone when its sender looks.
-  const ended = stored < given.length && endLateOf(tx, task);
-  const moved = stored > 0 || (ended !== false && (ended.inputs || ended.events));
+  const isLate = stored < given.length && tx.sql.isWaitOver.get({ task, now: tx.now }) !== undefined;
+  const ended = isLate ? endLateOf(tx, task) : { inputs: false, events: false };
+  const moved = stored > 0 || ended.inputs || ended.events;
   const { open, late } = unanswered(tx, task);
   // Someone who holds the task in memory goes on with it; otherwise it is queued.
   if (open === 0 || (moved && late)) wake(tx, task);
