@@ -1,13 +1,14 @@
 import { subscribe } from "node:diagnostics_channel";
 import { McpServer } from "@modelcontextprotocol/server";
-import { createTasks, taskTool } from "../src/index.ts";
-import { sqlite } from "../src/store/sqlite/index.ts";
+import { createTasks, taskTool } from "mcp-tasks";
+import { sqlite } from "mcp-tasks/sqlite";
 
 /**
  * Serves a tool whose tasks wait for what never comes, so that calls of it are held for as long as a hold lasts. Says
- * where by IPC, and on any message what it is like.
+ * where by IPC, and on any message what it is like. Run as plain JavaScript, with the built package: to read types takes
+ * a process some 30 MB.
  */
-const [file = ""] = process.argv.slice(2);
+const [file = ""] = process.argv.slice(1);
 const store = sqlite(file);
 const work = taskTool({
   name: "work",

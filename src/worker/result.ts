@@ -53,10 +53,22 @@ async function checked(tool: TaskTool, value: unknown): Promise<Outcome> {
   return { status: "completed", result: text };
 }
 
-/** Structured content alone also goes out as text, for clients that read nothing else. */
+/**
+ * Structured content without any other also goes out as text, for clients that read nothing else. What is no object does
+ * so wherever no text says anything, as the SDK has it for every tool: many clients can't read it at all.
+ */
 function withContent(result: Record<string, unknown>): Record<string, unknown> {
-  if (result.content !== undefined || result.structuredContent === undefined) return result;
-  return { ...result, content: [{ type: "text", text: serialize(result.structuredContent) ?? "" }] };
+  const { content = [], structuredContent: value } = result;
+  if (value === undefined || !Array.isArray(content)) return result;
+  const isObject = typeof value === "object" && value !== null && !Array.isArray(value);
+  const says = isObject ? result.content !== undefined : content.some((block: unknown) => isText(block));
+  return says
+    ? result
+    : { ...result, content: [...(content as unknown[]), { type: "text", text: serialize(value) ?? "" }] };
+}
+
+function isText(block: unknown): boolean {
+  return typeof block === "object" && block !== null && (block as { type?: unknown }).type === "text";
 }
 
 async function outputMisfit(tool: TaskTool, structuredContent: unknown): Promise<string | null> {

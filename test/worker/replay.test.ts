@@ -413,6 +413,21 @@ describe("ends", () => {
       () => ({ content: [], structuredContent: { n: NaN } }),
       { status: "completed", result: { structuredContent: { n: null } } },
     ],
+    [
+      "a list and no words",
+      () => ({ content: [{ type: "image", data: "AA==", mimeType: "image/png" }], structuredContent: ["a"] }),
+      { status: "completed", result: { content: [{ type: "image" }, { type: "text", text: '["a"]' }] } },
+    ],
+    [
+      "a list and words of its own",
+      () => ({ content: [{ type: "text", text: "one thing" }], structuredContent: ["a"] }),
+      { status: "completed", result: { content: [{ type: "text", text: "one thing" }] } },
+    ],
+    [
+      "an object and, on purpose, no words",
+      () => ({ content: [], structuredContent: { a: 1 } }),
+      { status: "completed", result: { content: [] } },
+    ],
   ];
 
   test.each(ends)("a handler that gives %s ends its task", async (_name, body, expected) => {
