@@ -13,12 +13,16 @@ const longestTimer = 2 ** 31 - 1;
 export const systemClock: Clock = {
   now: () => Date.now(),
   after(ms, fn) {
+    if (ms <= longestTimer) {
+      const only = setTimeout(fn, Math.max(0, ms));
+      return () => clearTimeout(only);
+    }
     let timer: NodeJS.Timeout;
     const arm = (left: number) => {
       const part = Math.min(left, longestTimer);
       timer = setTimeout(() => (left > part ? arm(left - part) : fn()), part);
     };
-    arm(Math.max(0, ms));
+    arm(ms);
     return () => clearTimeout(timer);
   },
 };

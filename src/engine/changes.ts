@@ -46,20 +46,20 @@ export function createChanges(store: TaskStore, clock: Clock): Changes {
     }
   }
 
-  function watch(id: string, changed: () => void): () => void {
+  /** Each listener once. */
+  function listen(id: string, changed: () => void): () => void {
     const group = byId.get(id) ?? new Set();
-    const listener = () => changed();
-    byId.set(id, group.add(listener));
+    byId.set(id, group.add(changed));
     settle();
     return () => {
-      group.delete(listener);
+      group.delete(changed);
       if (group.size === 0 && byId.get(id) === group) byId.delete(id);
       settle();
     };
   }
 
   return {
-    watch,
+    watch: (id, changed) => listen(id, () => changed()),
     watchAll(changed) {
       const listener = () => changed();
       all.add(listener);
@@ -71,13 +71,13 @@ export function createChanges(store: TaskStore, clock: Clock): Changes {
     },
     async until(id, { forMs, signal }, look, fresh = false) {
       const passed = stopwatch(clock);
-      let wake = () => {};
+      let wake: (() => void) | undefined;
       let hints = 0;
-      const stopWatching = watch(id, () => {
+      const stopWatching = listen(id, () => {
         hints += 1;
-        wake();
+        wake?.();
       });
-      const aborted = () => wake();
+      const aborted = () => wake?.();
       signal.addEventListener("abort", aborted);
       try {
         for (let ours = fresh ? 1 : 0; ; ours = 0) {

@@ -116,12 +116,24 @@ export function createEngine(options: EngineOptions): Engine {
     return created;
   }
 
-  /** Waits for a task that exists, or that `begin` makes. */
-  async function follow(id: string, owner: string, wait: Wait, begin?: () => Promise<Task>): Promise<Task> {
+  /** Makes a task at the first look, and reads it at all others: what it is made of is not kept while it is waited for. */
+  function creating(task: TaskToCreate, id: string): () => Promise<Task> {
+    const { owner } = task;
+    let toMake: TaskToCreate | null = task;
+    return () => {
+      if (toMake === null) return read(id, owner);
+      const made = begin(toMake, id);
+      toMake = null;
+      return made;
+    };
+  }
+
+  /** Waits for a task. `fresh`: the first look makes it. */
+  async function follow(id: string, wait: Wait, find: () => Promise<Task>, fresh = false): Promise<Task> {
     let last: Task | undefined;
     const look = async () => {
       try {
-        last = last === undefined && begin !== undefined ? await begin() : await read(id, owner);
+        last = await find();
       } catch (thrown) {
         // A store that is away for a moment is no reason to give up on what is seen later.
         const error = asTaskError(thrown);
@@ -131,8 +143,17 @@ export function createEngine(options: EngineOptions): Engine {
       }
       return wait.seen(last);
     };
-    await changes.until(id, wait, look, begin !== undefined);
+    await changes.until(id, wait, look, fresh);
     return last as unknown as Task;
+  }
+
+  const watchOver = (id: string, owner: string, wait: Wait) => follow(id, wait, () => read(id, owner));
+
+  async function followNew(id: string, owner: string, wait: Wait, find: () => Promise<Task>): Promise<Task> {
+    // Watched from before it exists, so that nothing it does falls in between.
+    const isOurs = (seen: Task) => seen.id !== id || wait.seen(seen);
+    const made = await follow(id, { ...wait, seen: isOurs }, find, true);
+    return made.id === id ? made : watchOver(made.id, owner, wait);
   }
 
   async function sweep(): Promise<boolean> {
@@ -155,16 +176,12 @@ export function createEngine(options: EngineOptions): Engine {
   }
 
   return {
-    async create(task, wait, id = newId()) {
-      if (wait === undefined || wait.forMs <= 0) {
-        const made = await begin(task, id);
+    create(task, wait, id = newId()) {
+      if (wait !== undefined && wait.forMs > 0) return followNew(id, task.owner, wait, creating(task, id));
+      return begin(task, id).then((made) => {
         wait?.seen(made);
         return made;
-      }
-      // Watched from before it exists, so that nothing it does falls in between.
-      const isOurs = (seen: Task) => seen.id !== id || wait.seen(seen);
-      const made = await follow(id, task.owner, { ...wait, seen: isOurs }, () => begin(task, id));
-      return made.id === id ? made : follow(made.id, task.owner, wait);
+      });
     },
     read,
 
@@ -188,12 +205,12 @@ export function createEngine(options: EngineOptions): Engine {
     watch: changes.watch,
     watchAll: changes.watchAll,
 
-    wait: (id, owner, wait) => follow(id, owner, wait),
+    wait: watchOver,
     page: (owner, after, limit) => store.page(owner, after, limit),
 
     async settled(id, owner, signal) {
       signal.throwIfAborted();
-      const task = await follow(id, owner, { forMs: Infinity, signal, seen: ({ status }) => status !== "working" });
+      const task = await watchOver(id, owner, { forMs: Infinity, signal, seen: ({ status }) => status !== "working" });
       if (task.status === "working") signal.throwIfAborted();
       return task;
     },
