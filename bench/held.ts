@@ -1,4 +1,4 @@
-import { execFile, spawn, type ChildProcess } from "node:child_process";
+import { execFile, spawn, type ChildProcess, type StdioOptions } from "node:child_process";
 import { once } from "node:events";
 import { mkdtemp, readFile, rm } from "node:fs/promises";
 import { request, type ClientRequest, type IncomingMessage } from "node:http";
@@ -21,27 +21,39 @@ const roundMs = 1_000;
 const legacyProtocol = "2025-11-25";
 const root = join(import.meta.dirname, "..");
 
-/** What Node may be told where memory is short: by default V8 takes up to 128 MB for what is young, because it may. */
-const frugal = "--optimize-for-size";
-const settings = [null, "--max-semi-space-size=4", frugal];
+/** How Node is started. */
+interface Setting {
+  readonly name: string;
+  readonly flags: readonly string[];
+  readonly env: Readonly<Record<string, string>>;
+}
+
+/** By default V8 takes up to 128 MB for what is young, and collects what is old when it has doubled. */
+const usual: Setting = { name: "as it is", flags: [], env: {} };
+/** As where memory is short. */
+const small: Setting = {
+  name: "small",
+  flags: ["--max-semi-space-size=8", "--max-old-space-size=112"],
+  env: { MALLOC_ARENA_MAX: "2" },
+};
 
 /** Calls of clients without tasks, held in one process and told of progress: what they cost it, and who polls beside. */
 export const held: Benchmark = async () => {
   await promisify(execFile)("npm", ["run", "-s", "build"], { cwd: root });
   const found = [];
-  for (const flag of settings)
-    for (const protocol of [tasksProtocol, legacyProtocol]) found.push(await measure(protocol, flag));
+  for (const setting of [usual, small])
+    for (const protocol of [tasksProtocol, legacyProtocol]) found.push(await measure(protocol, setting));
   return { rows: found.flatMap(({ rows }) => rows), aims: found.flatMap(({ aims }) => aims) };
 };
 
 /** Two servers, one of which holds calls. Polls go to both in turn: the machine is not the same for long. */
-async function measure(protocol: string, flag: string | null) {
+async function measure(protocol: string, setting: Setting) {
   const folder = await mkdtemp(join(tmpdir(), "mcp-tasks-bench-"));
   const servers: ChildProcess[] = [];
   const held: Held[] = [];
   try {
     const [loaded, calm] = await Promise.all(
-      ["loaded", "calm"].map((name) => start(join(folder, name), flag, servers)),
+      ["loaded", "calm"].map((name) => start(join(folder, name), setting, servers)),
     );
     if (loaded === undefined || calm === undefined) throw new Error("no servers");
     const before = await state(loaded.child);
@@ -70,7 +82,7 @@ async function measure(protocol: string, flag: string | null) {
     const after = await state(loaded.child);
     const ratios = samples.loaded.map((answers, n) => quantile(answers, 0.99) / quantile(samples.calm[n] ?? [], 0.99));
     const polls = (name: "loaded" | "calm", held: number, { rss }: HeldState) => ({
-      ...{ node: flag ?? "", protocol, held, "resident MB": round(rss / 1e6, 0) },
+      ...{ node: setting.name, protocol, held, "resident MB": round(rss / 1e6, 0) },
       "progress/s": name === "loaded" ? round(perSecond, 0) : 0,
       "tasks/get p50 ms": round(median(samples[name].map(median)), 3),
       "p99 ms, median of rounds": round(median(samples[name].map((answers) => quantile(answers, 0.99))), 3),
@@ -78,10 +90,10 @@ async function measure(protocol: string, flag: string | null) {
     return {
       rows: [polls("calm", 0, before), polls("loaded", calls, after)],
       aims: [
-        ...(flag === frugal
-          ? [below(`${protocol}, ${flag}: resident memory with ${calls} held calls, MB`, 200, after.rss / 1e6)]
+        ...(setting === small
+          ? [below(`${protocol}, ${setting.name}: resident memory with ${calls} held calls, MB`, 200, after.rss / 1e6)]
           : []),
-        below(`${protocol}, ${flag ?? "no flag"}: tasks/get p99 beside them, of that without`, 1.5, median(ratios)),
+        below(`${protocol}, ${setting.name}: tasks/get p99 beside them, of that without`, 1.5, median(ratios)),
       ],
     };
   } finally {
@@ -95,10 +107,11 @@ async function measure(protocol: string, flag: string | null) {
 }
 
 /** The package as its users have it: built, and by its name. */
-async function start(file: string, flag: string | null, servers: ChildProcess[]) {
+async function start(file: string, { flags, env }: Setting, servers: ChildProcess[]) {
   const code = stripTypeScriptTypes(await readFile(join(import.meta.dirname, "held-server.ts"), "utf8"));
-  const flags = [...(flag === null ? [] : [flag]), "--input-type=module", "--eval", code, `${file}.db`];
-  const child = spawn(process.execPath, flags, { cwd: root, stdio: ["ignore", "inherit", "inherit", "ipc"] });
+  const args = [...flags, "--input-type=module", "--eval", code, `${file}.db`];
+  const stdio: StdioOptions = ["ignore", "inherit", "inherit", "ipc"];
+  const child = spawn(process.execPath, args, { cwd: root, env: { ...process.env, ...env }, stdio });
   servers.push(child);
   const [{ url }] = (await once(child, "message")) as [{ url: string }];
   return { child, url };
