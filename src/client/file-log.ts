@@ -4,7 +4,7 @@ import path from "node:path";
 import { TaskError } from "../errors.ts";
 import { mayLive, thisProcess } from "../liveness.ts";
 import { takeLock } from "./lock.ts";
-import type { TaskLog } from "./log.ts";
+import type { LoggedTask, TaskLog } from "./log.ts";
 import { type LogRecord, readLines, writeLine } from "./record-line.ts";
 
 const name = "tasks.log";
@@ -51,11 +51,11 @@ class FileLog implements TaskLog {
     this.#file = path.join(folder, name);
   }
 
-  put({ heldElsewhere = false, ...task }: Parameters<TaskLog["put"]>[0]): Promise<void> {
+  put({ heldElsewhere = false, ...task }: LoggedTask, keys?: readonly string[]): Promise<void> {
     const other = heldElsewhere ? this.#others.get(task.call) : undefined;
     // Whoever looks on takes no call from the process that waits for it.
     const holder = other !== undefined && mayLive(other) ? other : this.#holder;
-    return this.#append({ task, holder });
+    return this.#append({ task, holder, ...(keys === undefined ? {} : { keys }) });
   }
 
   remove(call: string): Promise<void> {

@@ -13,6 +13,8 @@ export class CallRecord {
   #entry: LoggedTask;
   #gone = false;
   #stored: boolean;
+  /** What was answered, or taken back, through this record: each entry says it anew, should one before have been lost. */
+  readonly #answered = new Set<string>();
   /** Writes of one entry go one after the other, whatever the log does with two at a time. */
   #last: Promise<void> = Promise.resolve();
 
@@ -32,16 +34,14 @@ export class CallRecord {
   }
 
   /** Durable once it resolves. */
-  write(change: Partial<LoggedTask>): Promise<void> {
-    this.#entry = { ...this.#entry, ...change };
-    this.#stored = true;
-    const entry = this.#entry;
-    return this.#next(async () => (this.#gone ? undefined : await this.#log.put(entry)));
+  write(change: Partial<Omit<LoggedTask, "answers">>): Promise<void> {
+    return this.#put({ ...this.#entry, ...change });
   }
 
   /** Takes note of an answer, or with null of its acknowledgement. */
   answered(key: string, answer: InputResponse | null): Promise<void> {
-    return this.write({ answers: { ...this.#entry.answers, [key]: answer } });
+    this.#answered.add(key);
+    return this.#put({ ...this.#entry, answers: { ...this.#entry.answers, [key]: answer } });
   }
 
   /** What was answered to this key: null if that was acknowledged, undefined if nothing was. */
@@ -52,7 +52,8 @@ export class CallRecord {
   /** Takes back an answer, which then can be given anew. */
   unanswered(key: string): Promise<void> {
     const { [key]: _, ...answers } = this.#entry.answers;
-    return this.write({ answers });
+    this.#answered.add(key);
+    return this.#put({ ...this.#entry, answers });
   }
 
   remove(): Promise<void> {
@@ -64,6 +65,13 @@ export class CallRecord {
   /** Resolves when nothing is being written any more. */
   async idle(): Promise<void> {
     await this.#last.catch(() => {});
+  }
+
+  #put(entry: LoggedTask): Promise<void> {
+    this.#entry = entry;
+    this.#stored = true;
+    const keys = [...this.#answered];
+    return this.#next(async () => (this.#gone ? undefined : await this.#log.put(entry, keys)));
   }
 
   #next(action: () => Promise<void>): Promise<void> {

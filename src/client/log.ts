@@ -28,8 +28,12 @@ export interface LoggedTask {
 
 /** Remembers over a crash what was called and is waited for (Tasks extension, "Task Polling"). */
 export interface TaskLog {
-  /** Stores an entry in place of what it held under the same `call`. Durable once it resolves. */
-  put(task: LoggedTask): Promise<void>;
+  /**
+   * Stores an entry in place of what it held under the same `call`. Durable once it resolves. `keys` are those whose
+   * answers its writer knows best: a log that processes share keeps what it has under all others, which another process
+   * may have written. Without them all answers are replaced.
+   */
+  put(task: LoggedTask, keys?: readonly string[]): Promise<void>;
   /** Does nothing where there is no such entry. */
   remove(call: string): Promise<void>;
   /** All entries, oldest first. `onDamage` is told of records that can't be read, which cost nothing but themselves. */

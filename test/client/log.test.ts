@@ -1,5 +1,15 @@
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import path from "node:path";
 import { expect, test, vi } from "vitest";
-import { type LoggedTask, type TaskClientOptions, type TaskLog, fileLog, memoryLog } from "../../src/client/index.ts";
+import {
+  type InputHandlers,
+  type LoggedTask,
+  type TaskClientOptions,
+  type TaskLog,
+  fileLog,
+  memoryLog,
+} from "../../src/client/index.ts";
 import { entry } from "./entry.ts";
 import { type FakeServer, type Reply, fakeServer } from "./fake-http.ts";
 import { folder } from "./folder.ts";
@@ -129,6 +139,47 @@ test("an answer is in the log before it is sent, and its content leaves it with 
   expect(seen).toEqual([{ who: named("Ada") }]);
   expect(puts.at(-1)).toEqual({ who: null });
   await tasks.close();
+});
+
+test("what one process answered stays in the log, whatever another one writes about the same task", async () => {
+  await using place = await folder();
+  const log = fileLog(place.path);
+  const arrived = Promise.withResolvers<void>();
+  await using server = await fakeServer(({ method, params }, reply) => {
+    if (method === "tools/call") reply.result(created());
+    else if (method === "tasks/get") reply.result(asking({ one: form("One?"), two: form("Two?") }));
+    else if (Object.hasOwn(params.inputResponses, "two")) arrived.resolve();
+    else reply.result(ack);
+  });
+  const one = Promise.withResolvers<ReturnType<typeof named>>();
+  const asked = Promise.withResolvers<void>();
+  const elicit: InputHandlers["elicit"] = async (_, { key }) => {
+    if (key !== "one") return undefined;
+    asked.resolve();
+    return await one.promise;
+  };
+  const first = await connected(server, { log, input: { elicit } });
+  void first.callTool({ name: "slow" }).catch(() => {});
+  await asked.promise;
+  const program = path.join(import.meta.dirname, "answerer.ts");
+  const words = ["--conditions=mcp-tasks-dev", program, server.url, place.path, "task-1", "two", "Bob"];
+  const second = spawn(process.execPath, words, { stdio: "inherit" });
+  await arrived.promise;
+  second.kill("SIGKILL");
+  await once(second, "close");
+  one.resolve(named("Ada"));
+  // The first one's answer was acknowledged, the second one's was not.
+  await expect.poll(async () => (await log.list())[0]?.answers.one).toBeNull();
+  expect(await log.list()).toMatchObject([{ answers: { one: null, two: named("Bob") } }]);
+  const copy = await crashed(log);
+  await first.close();
+  const again = vi.fn();
+  const third = await connected(server, { log: copy, input: { elicit: again } });
+  for (const run of await third.resumeAll()) void run.result().catch(() => {});
+  const sent = () => server.of("tasks/update").map(({ params }) => params.inputResponses);
+  await expect.poll(sent).toEqual([{ two: named("Bob") }, { one: named("Ada") }, { two: named("Bob") }]);
+  expect(again).not.toHaveBeenCalled();
+  await third.close();
 });
 
 test("a question that was open when the process died is asked by the next one", async () => {
