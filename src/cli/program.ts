@@ -4,6 +4,7 @@ import { addCall } from "./commands/call.ts";
 import { addCancel } from "./commands/cancel.ts";
 import { addCompletion } from "./commands/completion.ts";
 import { addDoctor } from "./commands/doctor.ts";
+import { addForget } from "./commands/forget.ts";
 import { addGet } from "./commands/get.ts";
 import { addLs } from "./commands/ls.ts";
 import { addPurge } from "./commands/purge.ts";
@@ -67,7 +68,7 @@ const program = new Command("mcp-tasks")
   .configureOutput({ outputError: () => {} })
   .helpOption("-h, --help", "show help and examples")
   .helpCommand(false);
-for (const add of [addCall, addWatch, addGet, addResult, addAnswer, addCancel, addLs, addTools, addDoctor])
+for (const add of [addCall, addWatch, addGet, addResult, addAnswer, addCancel, addLs, addForget, addTools, addDoctor])
   add(program, run);
 for (const add of [addPurge, addWorker, addCompletion]) add(program, run);
 examples(program, [

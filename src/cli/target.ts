@@ -75,6 +75,12 @@ export function addressOf(target: RemoteTarget): string {
   return `stdio:${target.command}${digest(JSON.stringify([target.args, target.cwd]))}`;
 }
 
+/** The address of the server that the options name, if they name one. */
+export function namedAddress(options: CommonOptions): string | undefined {
+  const named = [options.url, options.stdio, options.server].some((way) => way !== undefined);
+  return named ? addressOf(remoteTarget(options)) : undefined;
+}
+
 /** The options again, for a command that goes on from here. The values of headers are left to whoever runs it. */
 export function targetWords({ url, header, stdio, server, config, db, state }: CommonOptions): string[] {
   const name = (line: string) => line.slice(0, Math.max(0, line.indexOf(":")));

@@ -5,7 +5,7 @@ import { describe, expect, test } from "vitest";
 import { exits } from "../../src/cli/exit.ts";
 import { root, run } from "./program.ts";
 
-const commands = "call watch get result answer cancel ls tools doctor purge worker completion".split(" ");
+const commands = "call watch get result answer cancel ls forget tools doctor purge worker completion".split(" ");
 
 test.each(["", ...commands])("%s --help shows examples, on stdout", async (command) => {
   const { code, stdout, stderr } = await run([...(command === "" ? [] : [command]), "--help"]);

@@ -4,8 +4,9 @@ import type { Context, Run } from "../context.ts";
 import { openDatabase } from "../database.ts";
 import { exits, usage } from "../exit.ts";
 import { type CommonOptions, count, examples, withTarget } from "../options.ts";
+import { type Remembered, idOf, rememberedAs } from "../remembered.ts";
 import { startedFrom } from "../state.ts";
-import { addressOf, remoteTarget } from "../target.ts";
+import { namedAddress } from "../target.ts";
 import { elapsed, oneLine, shortIds, table } from "../text.ts";
 
 interface ListOptions extends CommonOptions {
@@ -28,13 +29,15 @@ export function addLs(program: Command, run: Run): void {
   command.action((options: ListOptions) =>
     run(options, async (context) => {
       if (options.db === undefined && options.status !== undefined) throw usage("--status goes with --db.");
-      const rows: (Ours | Stored)[] =
+      const rows: (Remembered | Stored)[] =
         options.db === undefined ? await ours(context, options) : await stored(context, options);
       context.out.document({ tasks: rows });
-      const short = shortIds(rows.flatMap(({ taskId }) => taskId ?? []));
+      const idIn = (row: Remembered | Stored) => ("call" in row ? idOf(row) : row.taskId);
+      const short = shortIds(rows.map(idIn));
       const age = (at: string) => elapsed(Date.now() - Date.parse(at));
-      const lines = rows.map(({ taskId, tool, status, startedAt, ...row }) => {
-        const id = oneLine((taskId && short.get(taskId)) ?? "-");
+      const lines = rows.map((row) => {
+        const { tool, status, startedAt } = row;
+        const id = oneLine(short.get(idIn(row)) ?? "-");
         return [id, status, oneLine(tool ?? "-"), age(startedAt), oneLine("owner" in row ? row.owner : row.server)];
       });
       if (lines.length === 0) context.out.say("No tasks.");
@@ -47,24 +50,17 @@ export function addLs(program: Command, run: Run): void {
   );
 }
 
-interface Row {
-  readonly taskId: string | null;
+interface Stored {
+  readonly taskId: string;
   readonly status: string;
-  readonly tool: string | null;
+  readonly tool: string;
   readonly startedAt: string;
+  readonly owner: string;
 }
-type Ours = Row & { readonly server: string };
-type Stored = Row & { readonly owner: string };
 
-async function ours({ out }: Context, options: ListOptions): Promise<Ours[]> {
-  const named = [options.url, options.stdio, options.server].some((way) => way !== undefined);
-  const address = named ? addressOf(remoteTarget(options)) : undefined;
-  const entries = await startedFrom(options.state, address, ({ message }) => out.say(message));
-  return entries.map(({ taskId, tool, state, startedAt, server, heldElsewhere = false }) => {
-    // A call without a task yet: its answer is waited for elsewhere, or was lost with the process that waited.
-    const status: string = taskId !== null || heldElsewhere ? state : "unknown";
-    return { taskId, status, tool, startedAt: new Date(startedAt).toISOString(), server: server.address };
-  });
+async function ours({ out }: Context, options: ListOptions): Promise<Remembered[]> {
+  const entries = await startedFrom(options.state, namedAddress(options), ({ message }) => out.say(message));
+  return entries.map(rememberedAs);
 }
 
 async function stored(context: Context, { status, limit }: ListOptions): Promise<Stored[]> {
