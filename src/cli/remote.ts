@@ -5,12 +5,13 @@ import type { DetailedTask } from "../protocol/wire.ts";
 import { createAsk } from "./ask.ts";
 import { inTime, startProgram } from "./connect.ts";
 import type { Context } from "./context.ts";
-import { nothingAsked, usage } from "./exit.ts";
+import { nothingAsked } from "./exit.ts";
+import { meant, withoutTask } from "./remembered.ts";
 import { createResponder } from "./responder.ts";
 import type { TaskSource } from "./source.ts";
 import { openLog, startedFrom } from "./state.ts";
 import { addressOf, remoteTarget } from "./target.ts";
-import { findId, oneLine } from "./text.ts";
+import { oneLine } from "./text.ts";
 import { version } from "./version.ts";
 
 /** A server and our connection to it. */
@@ -18,6 +19,8 @@ export interface Remote extends TaskSource {
   readonly tasks: TaskClient;
   /** What was started there from here, as far as it isn't known to be over. */
   known(): Promise<LoggedTask[]>;
+  /** Forgets a call, by its name in the log. A log that fails costs nobody what the call has become. */
+  dropCall(call: string): Promise<void>;
   /** What became of the task was shown: it is forgotten at the end, once that has left this process. */
   shown(taskId: string): void;
 }
@@ -38,6 +41,7 @@ export async function openRemote(context: Context, how: { listen: boolean; asks:
   const ask = how.asks && out.canAsk ? createAsk(out, interrupts) : undefined;
   const client = new Client({ name: "mcp-tasks", version });
   const responder = createResponder(ask, () => oneLine(client.getServerVersion()?.name ?? "The server"));
+  const onError = troubleTeller(context);
   const tasks = new TaskClient(client, {
     input: responder.input,
     attended: responder.attended,
@@ -45,7 +49,7 @@ export async function openRemote(context: Context, how: { listen: boolean; asks:
     server: address,
     listen: how.listen,
     callTimeout: "24h",
-    onError: troubleTeller(context),
+    onError,
   });
   const known = () => startedFrom(options.state, address);
   const connecting =
@@ -81,14 +85,12 @@ export async function openRemote(context: Context, how: { listen: boolean; asks:
   return {
     tasks,
     known,
+    dropCall: (call) => log.remove(call).catch(onError),
     shown: (taskId) => void over.add(taskId),
     async identify(text) {
-      const found = findId(
-        text,
-        (await known()).flatMap(({ taskId }) => taskId ?? []),
-      );
-      if (found === null) throw usage(`"${oneLine(text)}" is the beginning of several ids.`, line("ls"));
-      return found ?? text;
+      const [entry] = meant(text, await known(), line);
+      if (entry?.taskId === null) throw withoutTask(entry, line);
+      return entry?.taskId ?? text;
     },
     read: (id) => look(id, () => true, patience),
     async answer(id, key, response) {

@@ -207,8 +207,10 @@ export class TaskClient {
       const left = deadline === undefined ? {} : { deadline: Math.max(0, milliseconds(deadline) - passed) };
       return this.#follow(taskId, call.name, { ...options, ...left }, reply);
     } catch (error) {
-      // Whoever only left may want to know later what became of the call.
-      if (asTaskError(error).code === "DETACHED") await this.#ledger.leave(record);
+      // Whoever only left may want to know later what became of the call, and so may who keeps what has no outcome yet.
+      const { code } = asTaskError(error);
+      if (code === "DETACHED" || (code === "MAY_HAVE_STARTED" && options.keep === true))
+        await this.#ledger.leave(record);
       else this.#forget(record.entry.call);
       throw error;
     }

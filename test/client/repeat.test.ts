@@ -1,6 +1,3 @@
-import { createServer, request } from "node:http";
-import type { AddressInfo } from "node:net";
-import { once } from "node:events";
 import { Client } from "@modelcontextprotocol/client";
 import { McpServer } from "@modelcontextprotocol/server";
 import { createTasks, taskTool } from "mcp-tasks";
@@ -11,6 +8,7 @@ import { tasksExtension } from "../../src/protocol/capabilities.ts";
 import { idempotencyExtension } from "../../src/protocol/idempotency.ts";
 import { ManualClock } from "./clock.ts";
 import { type FakeServer, type Reply, type Script, fakeServer } from "./fake-http.ts";
+import { losesFirstAnswer } from "./lossy-proxy.ts";
 import { connected } from "./setup.ts";
 
 const heeding = { [tasksExtension]: {}, [idempotencyExtension]: { tools: ["x"] } };
@@ -135,6 +133,22 @@ test("a call that a crash cut off is MAY_HAVE_STARTED with the key that was sent
   await first.close();
 });
 
+test("a call whose answer was lost stays in the log with keep, and the next resumeAll tells it once more", async () => {
+  await using server = await fakeServer(script(reset));
+  const log = memoryLog();
+  const tasks = await connected(server, { log });
+  const lost = { code: "MAY_HAVE_STARTED" };
+  await expect(tasks.callTool({ name: "x" })).rejects.toMatchObject(lost);
+  await expect.poll(() => log.list()).toEqual([]);
+  await expect(tasks.callTool({ name: "x" }, { keep: true })).rejects.toMatchObject(lost);
+  expect(await log.list()).toMatchObject([{ tool: "x", taskId: null, state: "calling" }]);
+  const [run] = await tasks.resumeAll();
+  await expect(run!.result()).rejects.toMatchObject(lost);
+  await expect.poll(() => log.list()).toEqual([]);
+  expect(server.of("tools/call")).toHaveLength(2);
+  await tasks.close();
+});
+
 test("our own server runs a call once whose answer was lost on the way", async () => {
   const runs: string[] = [];
   const build = taskTool({
@@ -148,7 +162,7 @@ test("our own server runs a call once whose answer was lost on the way", async (
   await using served = createTasks({ store, tools: [build] });
   const { url } = await served.serve(() => new McpServer({ name: "real", version: "1" })).listen();
   await served.work();
-  await using proxy = await losesFirstAnswer(url);
+  await using proxy = await losesFirstAnswer(url, (socket) => socket.resetAndDestroy());
   const tasks = await new TaskClient(new Client({ name: "test", version: "1" })).connect(proxy.url);
   expect(await tasks.callTool({ name: "build" })).toMatchObject({ content: [{ text: "built" }] });
   expect(proxy.lost()).toBe(1);
@@ -156,34 +170,3 @@ test("our own server runs a call once whose answer was lost on the way", async (
   expect(await store.list({ limit: 10 })).toHaveLength(1);
   await tasks.close();
 });
-
-/** Passes everything on, but for the first answer to a call, in place of which it cuts the connection. */
-async function losesFirstAnswer(target: string) {
-  let lost = 0;
-  const server = createServer((incoming, outgoing) => {
-    const { host: _, ...headers } = incoming.headers;
-    const onward = request(target, { method: incoming.method ?? "GET", headers }, (answer) => {
-      if (incoming.headers["mcp-method"] === "tools/call" && lost === 0) {
-        lost += 1;
-        answer.resume();
-        incoming.socket.resetAndDestroy();
-        return;
-      }
-      outgoing.writeHead(answer.statusCode ?? 500, answer.headers);
-      answer.pipe(outgoing);
-    });
-    onward.on("error", () => outgoing.destroy());
-    incoming.pipe(onward);
-  });
-  server.listen(0, "127.0.0.1");
-  await once(server, "listening");
-  return {
-    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/mcp`,
-    lost: () => lost,
-    async [Symbol.asyncDispose]() {
-      server.closeAllConnections();
-      server.close();
-      await once(server, "close");
-    },
-  };
-}

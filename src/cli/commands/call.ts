@@ -2,17 +2,20 @@ import type { Command } from "commander";
 import type { Client } from "@modelcontextprotocol/client";
 import type { Duration } from "../../clock.ts";
 import type { Run } from "../context.ts";
+import type { FollowOptions } from "../../client/index.ts";
 import { CliError, exits, usage } from "../exit.ts";
 import { askedTooEarly, follow } from "../follow.ts";
 import { valueOf } from "../form.ts";
 import { type CommonOptions, argumentsFrom, duration, examples, pairs, repeated, withTarget } from "../options.ts";
 import { resultText } from "../output.ts";
 import { openRemote } from "../remote.ts";
+import { startCall } from "../repeat.ts";
 
 interface CallOptions extends CommonOptions {
   readonly arg?: readonly string[];
   readonly argsJson?: string;
   readonly detach?: boolean;
+  readonly repeat?: string;
   readonly wait?: Duration;
 }
 
@@ -24,6 +27,7 @@ export function addCall(program: Command, run: Run): void {
     .addOption(repeated("--arg <name=value>", "an argument; its type is the tool's own; may be repeated"))
     .option("--args-json <json>", "all arguments as JSON, as @FILE, or - for standard input")
     .option("--detach", "print the task's id and leave")
+    .option("--repeat <id>", "the call again whose answer was lost: by its key the server starts nothing twice")
     .option("--wait <time>", "wait at most so long; the task goes on", duration);
   examples(withTarget(command, { remote: true }), [
     "mcp-tasks call deploy --arg ref=v2 --url http://127.0.0.1:3000/mcp",
@@ -41,11 +45,12 @@ export function addCall(program: Command, run: Run): void {
       const args = whole ?? (given.length === 0 ? {} : await typedArguments(remote.tasks.client, tool, given));
       const call = { name: tool, arguments: args };
       if (options.detach !== true) {
-        const job = { label: tool, startedAt, begin: (how: object) => remote.tasks.start(call, how) };
+        const begin = (how: FollowOptions) => startCall(context, remote, call, options.repeat, how);
+        const job = { label: tool, startedAt, begin };
         return await follow(context, remote, job, { wait: options.wait, stopsAtInput: true });
       }
       const limit = options.wait === undefined ? {} : { deadline: options.wait };
-      const begun = await remote.tasks.start(call, limit).catch((thrown: unknown) => {
+      const begun = await startCall(context, remote, call, options.repeat, limit).catch((thrown: unknown) => {
         throw askedTooEarly(thrown, context, tool) ?? thrown;
       });
       const { taskId } = begun;

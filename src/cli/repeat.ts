@@ -1,0 +1,61 @@
+import type { FollowOptions, LoggedTask, TaskRun, ToolCall } from "../client/index.ts";
+import { TaskError, idempotencyKey } from "../client/index.ts";
+import { digestOf } from "../protocol/digest.ts";
+import { heedsKeys } from "../protocol/idempotency.ts";
+import type { Context } from "./context.ts";
+import { CliError, exits, usage } from "./exit.ts";
+import { isRepeatable, meant, repeatLine, withoutTask } from "./remembered.ts";
+import type { Remote } from "./remote.ts";
+import { oneLine } from "./text.ts";
+
+/** The call whose answer was lost, which `text` means and which `call` is again. Throws where it can't be repeated. */
+async function lostCall({ line }: Context, remote: Remote, call: ToolCall, text: string): Promise<LoggedTask> {
+  const [entry] = meant(text, await remote.known(), line);
+  if (entry === undefined) {
+    const message = `No call with the id "${oneLine(text)}" is remembered of this server.`;
+    throw new CliError(exits.unknownTask, "NOT_REMEMBERED", message, { next: line("ls") });
+  }
+  if (entry.taskId !== null) throw usage("This call has become a task.", line("result", entry.taskId));
+  if (entry.tool !== call.name || entry.digest !== digestOf(call.arguments))
+    throw usage("It can only be repeated as it was: this is another tool, or other arguments.", line("ls"));
+  const { client } = remote.tasks;
+  // Another one may answer at this address by now.
+  if (entry.server.name !== (client.getServerVersion()?.name ?? "")) throw new TaskError("OTHER_SERVER");
+  const heeded =
+    client.getProtocolEra() === "modern" && heedsKeys(client.getServerCapabilities()?.extensions, call.name);
+  if (!isRepeatable(entry) || !heeded) throw withoutTask(entry, line, false);
+  return entry;
+}
+
+/**
+ * Calls a tool, or with `repeated` calls it again with the key of that call. A call whose answer is lost stays in the
+ * log: this one, in place of the one that it repeats.
+ */
+export async function startCall(
+  context: Context,
+  remote: Remote,
+  call: ToolCall,
+  repeated: string | undefined,
+  how: FollowOptions,
+): Promise<TaskRun> {
+  const { line } = context;
+  const before = repeated === undefined ? undefined : await lostCall(context, remote, call, repeated);
+  const key = before?.idempotencyKey;
+  try {
+    const sent = key === undefined ? call : { ...call, _meta: { [idempotencyKey]: key } };
+    const run = await remote.tasks.start(sent, { ...how, keep: true });
+    if (before !== undefined) await remote.dropCall(before.call);
+    return run;
+  } catch (thrown) {
+    if (!(thrown instanceof TaskError) || thrown.code !== "MAY_HAVE_STARTED") throw thrown;
+    // Anything else says nothing of the call before.
+    if (before !== undefined) await remote.dropCall(before.call);
+    const own = (thrown.data as { idempotencyKey?: string } | undefined)?.idempotencyKey;
+    const entry = own && (await remote.known()).find((one) => one.idempotencyKey === own && one.taskId === null);
+    if (!entry) throw thrown;
+    throw new CliError(exits.unreachable, thrown.code, thrown.message, {
+      cause: thrown,
+      next: repeatLine(entry, line),
+    });
+  }
+}
