@@ -55,8 +55,13 @@ export function answerCall(
 ): Promise<Answer | null> {
   try {
     const { leave, ...circumstances } = terms(incoming);
-    const call = { ...callOf(parts, incoming, circumstances), ...(circumstances.push === null ? round : noRound) };
-    return follow(parts, call, incoming.signal, leave);
+    try {
+      const call = { ...callOf(parts, incoming, circumstances), ...(circumstances.push === null ? round : noRound) };
+      return follow(parts, call, incoming.signal, leave);
+    } catch (thrown) {
+      leave();
+      throw thrown;
+    }
   } catch (thrown) {
     return Promise.resolve({ error: answerTo(thrown, parts.onError) });
   }

@@ -8,6 +8,7 @@ import {
   type RequestId,
   type Transport,
 } from "@modelcontextprotocol/server";
+import { TaskError } from "../errors.ts";
 import type { TaskTool } from "../tool.ts";
 import { isEventStream } from "./body.ts";
 import { statusOf } from "./methods.ts";
@@ -105,7 +106,10 @@ function tap(mcp: McpServer, call: OpenCall, isLegacy: boolean): void {
 /** On its own, so that nothing of the server is kept while the answer is waited for. */
 function end(outlet: Outlet, id: RequestId, message: JSONRPCMessage, answer: OpenCall["answer"]): void {
   if (answer === undefined) return outlet.end(message, 200);
-  void answer.then((given) => {
-    if (given !== null) outlet.end(answered(message, id, given), "error" in given ? statusOf(given.error) : 200);
-  });
+  answer
+    .then((given) => {
+      if (given !== null) outlet.end(answered(message, id, given), "error" in given ? statusOf(given.error) : 200);
+    })
+    // What can't be written, for one. Nobody else waits for this, and the client would wait for ever.
+    .catch(() => outlet.end(answered(message, id, { error: new TaskError("INTERNAL").toRpc() }), 200));
 }

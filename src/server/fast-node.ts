@@ -64,7 +64,7 @@ export function fastNode({ plain, fast, direct, pulse, place, authenticate, clos
       const answer = await fast.answer(plainOne, auth);
       return answer === undefined ? next(known, raw) : writeAnswer(outgoing, answer);
     }
-    const outlet = nodeOutlet(outgoing, leaving(outgoing), pulse);
+    const outlet = nodeOutlet(incoming, outgoing, pulse);
     const answer = await direct.answer(plainOne, toRequest(incoming, headers.host), outlet, auth);
     if (answer !== "taken") next(answer === undefined ? known : { response: answer }, raw);
   };
@@ -118,17 +118,6 @@ function parsed(body: Buffer): unknown {
   } catch {
     return undefined;
   }
-}
-
-/** Aborts when whoever waits for a response leaves. */
-function leaving(outgoing: ServerResponse): AbortSignal {
-  const left = new AbortController();
-  const leave = () => {
-    if (!outgoing.writableFinished) left.abort(new Error("The client closed the connection."));
-  };
-  if (outgoing.destroyed) leave();
-  else outgoing.on("close", leave);
-  return left.signal;
 }
 
 /**

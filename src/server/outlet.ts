@@ -1,4 +1,4 @@
-import type { ServerResponse } from "node:http";
+import type { IncomingMessage, ServerResponse } from "node:http";
 import type { JSONRPCMessage } from "@modelcontextprotocol/server";
 import type { Alive, Pulse } from "./pulse.ts";
 
@@ -45,50 +45,84 @@ interface Writer<R> {
   finish(response: R): void;
   /** Writes an answer that is no stream. */
   whole(response: R, answer: TextAnswer): void;
+  /** Whether the reader keeps up. */
+  hasRoom(response: R): boolean;
+  /** Whether somebody else has answered: a middleware whose time was up, for one. */
+  isTaken(response: R, begun: boolean): boolean;
 }
 
 /** A class, and not closures, because there is one for each call that is held. */
 class HttpOutlet<R> implements Outlet, Alive {
-  readonly signal: AbortSignal;
   readonly #response: R;
   readonly #writer: Writer<R>;
   readonly #pulse: Pulse;
-  #isStream = false;
+  readonly #left = new AbortController();
+  #state: "waiting" | "stream" | "over" = "waiting";
 
-  constructor(response: R, writer: Writer<R>, signal: AbortSignal, pulse: Pulse) {
-    this.signal = signal;
+  constructor(response: R, writer: Writer<R>, pulse: Pulse) {
     this.#response = response;
     this.#writer = writer;
     this.#pulse = pulse;
   }
 
+  get signal(): AbortSignal {
+    return this.#left.signal;
+  }
+
   isStream(): boolean {
-    return this.#isStream;
+    return this.#state === "stream";
   }
 
   stream(): void {
-    if (this.#isStream || this.signal.aborted) return;
-    this.#isStream = true;
+    if (this.#state !== "waiting" || !this.#isOurs()) return;
+    this.#state = "stream";
     this.#writer.begin(this.#response);
     this.#pulse.add(this);
   }
 
   send(message: JSONRPCMessage): void {
     this.stream();
-    if (!this.signal.aborted) this.#writer.write(this.#response, frame(message));
+    if (this.#state !== "stream" || !this.#isOurs()) return;
+    // The next report says as much. Whatever else is sent has to arrive.
+    const canWait = "method" in message && message.method === "notifications/progress";
+    if (!canWait || this.#writer.hasRoom(this.#response)) this.#writer.write(this.#response, frame(message));
   }
 
   end(message: JSONRPCMessage, status: number): void {
-    this.#pulse.delete(this);
-    if (this.signal.aborted) return;
-    if (!this.#isStream) return this.#writer.whole(this.#response, { status, text: JSON.stringify(message) });
-    this.#writer.write(this.#response, frame(message));
+    if (this.#state === "over" || !this.#isOurs()) return;
+    const text = this.#state === "stream" ? frame(message) : JSON.stringify(message);
+    const isStream = this.#over();
+    if (!isStream) return this.#writer.whole(this.#response, { status, text });
+    this.#writer.write(this.#response, text);
     this.#writer.finish(this.#response);
   }
 
   beat(): void {
-    if (this.signal.aborted) this.#pulse.delete(this);
-    else this.#writer.write(this.#response, comment);
+    if (this.#isOurs() && this.#writer.hasRoom(this.#response)) this.#writer.write(this.#response, comment);
+  }
+
+  /**
+   * Whoever asked is gone. Not for the reason that their signal gives: only a `notifications/cancelled` says that the work
+   * is to stop. False: they had their answer.
+   */
+  leave(): boolean {
+    if (this.#state === "over") return false;
+    this.#over();
+    this.#left.abort(new Error("The client closed the connection."));
+    return true;
+  }
+
+  #isOurs(): boolean {
+    if (!this.#writer.isTaken(this.#response, this.#state === "stream")) return true;
+    this.leave();
+    return false;
+  }
+
+  #over(): boolean {
+    const isStream = this.#state === "stream";
+    this.#state = "over";
+    if (isStream) this.#pulse.delete(this);
+    return isStream;
   }
 }
 
@@ -100,11 +134,22 @@ const nodeWriter: Writer<ServerResponse> = {
   write: (outgoing, text) => void outgoing.write(text),
   finish: (outgoing) => void outgoing.end(),
   whole: writeAnswer,
+  hasRoom: (outgoing) => !outgoing.writableNeedDrain,
+  isTaken: (outgoing, begun) => outgoing.writableEnded || (outgoing.headersSent && !begun),
 };
 
 /** An outlet for a response of `node:http`. */
-export function nodeOutlet(outgoing: ServerResponse, signal: AbortSignal, pulse: Pulse): Outlet {
-  return new HttpOutlet(outgoing, nodeWriter, signal, pulse);
+export function nodeOutlet({ socket }: IncomingMessage, outgoing: ServerResponse, pulse: Pulse): Outlet {
+  const outlet = new HttpOutlet(outgoing, nodeWriter, pulse);
+  const leave = () => void outlet.leave();
+  if (outgoing.destroyed || socket.destroyed) leave();
+  else outgoing.once("close", leave);
+  if (outgoing.socket === null) {
+    // It is behind another one on its connection: of those, Node 22 doesn't say when the connection is gone.
+    socket.setMaxListeners(0).once("close", leave);
+    outgoing.once("close", () => socket.off("close", leave));
+  }
+  return outlet;
 }
 
 export function writeAnswer(outgoing: ServerResponse, { status, text, retryAfterSeconds }: TextAnswer): void {
@@ -117,23 +162,28 @@ export function writeAnswer(outgoing: ServerResponse, { status, text, retryAfter
 interface Coming {
   readonly resolve: (response: Response) => void;
   /** Called when its stream is given up. */
-  readonly given: () => void;
+  given(): void;
   controller?: ReadableStreamDefaultController<Uint8Array>;
 }
 
 const encoder = new TextEncoder();
 
+/** As much as a socket of Node's has before it asks to wait. */
+const room = new ByteLengthQueuingStrategy({ highWaterMark: 64 * 1024 });
+
 const webWriter: Writer<Coming> = {
   begin(coming) {
-    const body = new ReadableStream<Uint8Array>({
-      start: (controller) => void (coming.controller = controller),
-      cancel: coming.given,
-    });
+    const body = new ReadableStream<Uint8Array>(
+      { start: (controller) => void (coming.controller = controller), cancel: () => coming.given() },
+      room,
+    );
     coming.resolve(new Response(body, { headers: streamHeaders }));
   },
   write: ({ controller }, text) => controller?.enqueue(encoder.encode(text)),
   finish: ({ controller }) => controller?.close(),
   whole: ({ resolve }, answer) => resolve(toResponse(answer)),
+  hasRoom: ({ controller }) => (controller?.desiredSize ?? 1) > 0,
+  isTaken: () => false,
 };
 
 /** An outlet whose response is a web-standard one. It is there with the first that is sent. */
@@ -142,16 +192,16 @@ export function webOutlet(
   pulse: Pulse,
 ): { readonly outlet: Outlet; readonly response: Promise<Response> } {
   const { promise: response, resolve } = Promise.withResolvers<Response>();
-  const gone = new AbortController();
-  const coming: Coming = { resolve, given: () => gone.abort(new Error("The stream was given up.")) };
-  // Nobody reads it, but whoever waits for it need not wait for ever.
+  const coming: Coming = { resolve, given: () => void outlet.leave() };
+  const outlet = new HttpOutlet(coming, webWriter, pulse);
   const leave = () => {
+    if (!outlet.leave()) return;
+    // Nobody reads it, but whoever waits for it need not wait for ever.
     resolve(new Response(null, { status: 499 }));
-    if (!gone.signal.aborted) coming.controller?.close();
+    coming.controller?.close();
   };
   if (asked.aborted) leave();
   else asked.addEventListener("abort", leave, { once: true });
-  const outlet = new HttpOutlet(coming, webWriter, AbortSignal.any([asked, gone.signal]), pulse);
   return { outlet, response };
 }
 

@@ -56,8 +56,10 @@ const olderProtocols: ReadonlySet<unknown> = new Set(
   SUPPORTED_PROTOCOL_VERSIONS.filter((known) => known < tasksProtocol),
 );
 
+/** What names no method and no tool: those headers came later, and are looked at by others. */
 function isOlder(header: HeaderValue): boolean {
-  return olderProtocols.has(header("mcp-protocol-version")) && (header("mcp-method") ?? null) === null;
+  const named = header("mcp-method") ?? header("mcp-name") ?? null;
+  return named === null && olderProtocols.has(header("mcp-protocol-version"));
 }
 
 /** Recognises plain requests. What it doesn't know is for the SDK, which refuses what has to be refused. */

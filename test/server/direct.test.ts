@@ -20,6 +20,7 @@ import {
   completed,
   declared,
   factory,
+  nextTask,
   open,
   parameters,
   question,
@@ -117,15 +118,6 @@ const count = () => void (created += 1);
 beforeAll(() => channels.created.subscribe(count));
 afterAll(() => channels.created.unsubscribe(count));
 
-const nextTask = () =>
-  new Promise<void>((resolve) => {
-    const begun = () => {
-      channels.created.unsubscribe(begun);
-      resolve();
-    };
-    channels.created.subscribe(begun);
-  });
-
 /** What comes of a request on both ways: the answer, and how many tasks. */
 async function both(sent: Sent, port = served.listening.port) {
   const outcomes = [];
@@ -212,6 +204,7 @@ test("in 2025-11-25 too, whatever is sent, the two ways answer alike", { timeout
       fc.oneof(
         change,
         header("mcp-protocol-version", of("2025-06-18", "2025-03-26", "2024-11-05", "2026-07-28", "1999-01-01")),
+        header("mcp-name", of("optional", "\u00e9")),
         header("mcp-session-id", of("x", `${session}x`, session.replace(".fus", ".o"))),
         key("message", "method", of<unknown>("tools/call", "tools/list", "tasks/get")),
         key("params", "name", fc.oneof(anyValue, of<unknown>("optional", "required", "plain", "task_cancel"))),

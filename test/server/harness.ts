@@ -1,6 +1,7 @@
 import { McpServer, type AuthInfo } from "@modelcontextprotocol/server";
 import { z } from "zod";
 import { createEngine, type Engine, type EngineOptions } from "../../src/engine/engine.ts";
+import { channels } from "../../src/channels.ts";
 import type { TaskError } from "../../src/errors.ts";
 import { capabilitiesKey, tasksExtension } from "../../src/protocol/capabilities.ts";
 import { systemClock } from "../../src/clock.ts";
@@ -260,6 +261,16 @@ export function events(response: Response) {
     cancel: () => reader.cancel(),
   };
 }
+
+/** Resolves when a task has been created. */
+export const nextTask = () =>
+  new Promise<void>((resolve) => {
+    const begun = () => {
+      channels.created.unsubscribe(begun);
+      resolve();
+    };
+    channels.created.subscribe(begun);
+  });
 
 /** Waits until `look` gives something else than undefined or false. */
 export async function eventually<T>(look: () => Promise<T> | T): Promise<Exclude<T, undefined | false>> {
