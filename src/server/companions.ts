@@ -66,7 +66,7 @@ const names: readonly string[] = Object.values(companionNames);
 const misnamed = (name: string) =>
   new TaskError("MISUSE", { detail: `${name} is a tool of mcp-tasks. Rename yours, or say companions: false.` });
 
-// Made once: there is a server for each request, and a held call keeps its own for as long as it waits.
+// Made once: there is a server for each request.
 const taskSchema = z.object({ taskId: z.string().describe("The id that the handle of the call named") });
 const respondSchema = taskSchema.extend({
   key: z.string().describe("The question's key"),

@@ -128,7 +128,9 @@ class HttpOutlet<R> implements Outlet, Alive {
 
 const nodeWriter: Writer<ServerResponse> = {
   begin(outgoing) {
-    outgoing.writeHead(200, streamHeaders);
+    // Whoever wants the connection to end with the answer gets it so (RFC 9112, section 9.6).
+    const { shouldKeepAlive } = outgoing;
+    outgoing.writeHead(200, shouldKeepAlive ? streamHeaders : { ...streamHeaders, connection: "close" });
     outgoing.flushHeaders();
   },
   write: (outgoing, text) => void outgoing.write(text),

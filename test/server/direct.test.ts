@@ -103,10 +103,13 @@ const plain = (body: unknown): unknown =>
     ) ?? "null",
   );
 
-/** An answer less that: of a stream, event by event, however it was cut into pieces. */
+/**
+ * An answer less that: of a stream, event by event, however it was cut into pieces. The SDK keeps the connection of a stream,
+ * also where it is to end.
+ */
 function alike({ status, headers, body }: Came): unknown {
   if (headers["content-type"] !== "text/event-stream") return { status, headers, body: plain(body) };
-  const { sized: _sized, "transfer-encoding": _cut, ...others } = headers;
+  const { sized: _sized, "transfer-encoding": _cut, connection: _kept, ...others } = headers;
   const lines = String(body).split("\n");
   const events = lines.map((line) => (line.startsWith("data: ") ? plain(json(line.slice(6))) : line));
   return { status, headers: others, body: events };

@@ -1,6 +1,7 @@
 import { once } from "node:events";
 import { createServer, type RequestListener, type ServerResponse } from "node:http";
 import { connect, type AddressInfo } from "node:net";
+import { text } from "node:stream/consumers";
 import { expect, test } from "vitest";
 import type { JSONRPCMessage } from "@modelcontextprotocol/server";
 import { idempotencyKey } from "../../src/protocol/idempotency.ts";
@@ -111,6 +112,20 @@ test.for(protocols)("a call of %s that somebody else answered ends quietly", asy
   expect(seen.thrown).toEqual([]);
 });
 
+test.for(["HTTP/1.1", "HTTP/1.0"])("a stream over %s ends its connection if it is to", async (version) => {
+  await using served = await open({}, {}, { hold: 0 });
+  const { headers, body } = textOf("2025-11-25");
+  const lines = Object.entries({ ...headers, host: "127.0.0.1", connection: "close" }).map(
+    ([name, value]) => `${name}: ${value}\r\n`,
+  );
+  const socket = connect(served.listening.port, "127.0.0.1");
+  socket.write(`POST /mcp ${version}\r\n${lines.join("")}\r\n${body}`);
+  const came = await text(socket);
+  expect(came).toMatch(/^HTTP\/1\.1 200 OK\r\n/);
+  expect(came).toMatch(/\r\nconnection: close\r\n/i);
+  expect(came).toContain("data: {");
+});
+
 test("a call behind another one on its connection is left when that is gone", async () => {
   const gone: Promise<unknown>[] = [];
   const { promise: both, resolve } = Promise.withResolvers<void>();
@@ -142,9 +157,9 @@ test("whoever doesn't read gets no reports and no signs of life, and all that is
     void web.response.then(async (response) => resolve([await response.text()]));
   });
   const node = await (await fetch(`http://127.0.0.1:${served.port}/`)).text();
-  for (const text of [node, ...(await came)]) {
-    expect(text.match(/notifications\/progress/g)!.length).toBeLessThan(100);
-    expect(text).toMatch(/elicitation\/create.*"result":\{\}/s);
+  for (const stream of [node, ...(await came)]) {
+    expect(stream.match(/notifications\/progress/g)!.length).toBeLessThan(100);
+    expect(stream).toMatch(/elicitation\/create.*"result":\{\}/s);
   }
 });
 
