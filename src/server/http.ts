@@ -1,8 +1,6 @@
 import { once } from "node:events";
-import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
+import type { IncomingMessage, ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
-import { setTimeout } from "node:timers/promises";
-import { getRequestListener } from "@hono/node-server";
 import {
   createMcpHandler,
   hostHeaderValidationResponse,
@@ -13,15 +11,16 @@ import {
   type AuthInfo,
   type JSONRPCRequest,
   type McpServerFactory,
-  type RequestId,
 } from "@modelcontextprotocol/server";
-import { asTaskError, requireWhole, TaskError, type RpcError } from "../errors.ts";
+import { asTaskError, requireWhole, TaskError } from "../errors.ts";
 import { capabilitiesKey, readCapabilities, tasksProtocol } from "../protocol/capabilities.ts";
-import { isEventStream, readText } from "./body.ts";
+import { nodeAdapter } from "./adapter.ts";
+import { failure, isEventStream, readBody } from "./body.ts";
 import { fastAnswers, requestIdOf } from "./fast.ts";
 import { directCalls } from "./direct.ts";
-import { fastNode, type Known, type Place } from "./fast-node.ts";
+import type { Known, Place } from "./fast-node.ts";
 import { streamLimits } from "./listen.ts";
+import { stoppable } from "./listener.ts";
 import { answerTo, statusOf, wantedTasks, type Params } from "./methods.ts";
 import { toResponse, webOutlet } from "./outlet.ts";
 import { plainReader } from "./plain.ts";
@@ -89,7 +88,6 @@ export interface TaskHandler {
   close(): Promise<void>;
 }
 
-const parseError = -32700;
 const headerMismatch = -32020;
 const sessionNotFound = { code: -32001, message: "No such session. Introduce yourself again with initialize." };
 const path = "/mcp";
@@ -97,7 +95,8 @@ const path = "/mcp";
 /**
  * Serves tasks over Streamable HTTP (core specification, "Transports"). The factory makes a server for each request,
  * except for plain `tasks/get`, `tasks/update` and `tasks/cancel`: after an owner's first one these need no server, and
- * are answered in the name of the one that answered the first. Throws `MISUSE` for a limit that makes no sense.
+ * are answered in the name of the one that answered the first. The server of a plain call of a task's tool has of our
+ * tools only that, and is not kept while the call waits. Throws `MISUSE` for a limit that makes no sense.
  */
 export function serve(parts: ServerParts, factory: McpServerFactory, options: ServeOptions = {}): TaskHandler {
   const { maxBodyBytes = 4 * 1024 * 1024, maxTaskIds = 1_000, maxStreams = 1_024, keepAliveMs = 15_000 } = options;
@@ -209,35 +208,14 @@ export function serve(parts: ServerParts, factory: McpServerFactory, options: Se
     }
   }
 
-  function adapter(handle: (request: Request, known: Known) => Promise<Response>, place: Place) {
-    const found = new WeakMap<IncomingMessage, Known>();
-    const listener = getRequestListener(
-      (request, { incoming }) => {
-        const known = found.get(incoming as never) ?? {};
-        return known.response ?? handle(request, known);
+  const adapter = (place: Place, handle = take) =>
+    nodeAdapter(
+      {
+        ...{ plain, fast, direct, pulse, place, closing: () => closing !== undefined, onError: parts.onError },
+        authenticate: options.authenticate === undefined ? undefined : authenticate,
       },
-      { overrideGlobalObjects: false },
+      handle,
     );
-    const quick = fastNode({
-      ...{ plain, fast, direct, pulse, place, closing: () => closing !== undefined },
-      authenticate: options.authenticate === undefined ? undefined : authenticate,
-    });
-    return (incoming: IncomingMessage, outgoing: ServerResponse) => {
-      const { auth, body } = incoming as { auth?: AuthInfo; body?: unknown };
-      const brought = auth === undefined ? { body } : { auth, body };
-      const failed = (thrown: unknown) => {
-        answerTo(thrown, parts.onError);
-        outgoing.destroy();
-      };
-      const next = (known: Known, rawBody?: Buffer) => {
-        found.set(incoming, known);
-        // Where the adapter looks for a body that was read already.
-        if (rawBody !== undefined) Object.assign(incoming, { rawBody });
-        listener(incoming, outgoing).catch(failed);
-      };
-      quick(incoming, outgoing, brought, next).catch(failed);
-    };
-  }
 
   async function closeAll(): Promise<void> {
     const stopped = [...listeners].map((listener) => listener.stop());
@@ -251,21 +229,18 @@ export function serve(parts: ServerParts, factory: McpServerFactory, options: Se
   return {
     fetch: (request, { authInfo, parsedBody } = {}) =>
       take(request, { ...(authInfo === undefined ? {} : { auth: authInfo }), body: parsedBody }),
-    node: adapter(take, { hosts: options.allowedHosts, origins: options.allowedOrigins, path: undefined }),
+    node: adapter({ hosts: options.allowedHosts, origins: options.allowedOrigins, path: undefined }),
     close,
     async listen({ port = 0, host = "127.0.0.1" } = {}) {
       if (closing !== undefined) throw new TaskError("SHUTTING_DOWN");
       const hosts = options.allowedHosts ?? localhostAllowedHostnames();
       const origins = options.allowedOrigins ?? localhostAllowedOrigins();
       const listener = stoppable(
-        adapter(
-          async (request, known) => {
-            const wrong = wrongPlace(request, hosts, origins);
-            if (wrong !== undefined) return wrong;
-            return new URL(request.url).pathname === path ? take(request, known) : new Response(null, { status: 404 });
-          },
-          { hosts, origins, path },
-        ),
+        adapter({ hosts, origins, path }, async (request, known) => {
+          const wrong = wrongPlace(request, hosts, origins);
+          if (wrong !== undefined) return wrong;
+          return new URL(request.url).pathname === path ? take(request, known) : new Response(null, { status: 404 });
+        }),
       );
       listener.server.listen(port, host);
       await once(listener.server, "listening");
@@ -275,59 +250,6 @@ export function serve(parts: ServerParts, factory: McpServerFactory, options: Se
       return { url: `http://${name}:${address.port}${path}`, port: address.port, close };
     },
   };
-}
-
-/** A server, and how to stop it: at once for new connections, and after a moment for answers under way. */
-function stoppable(handle: (incoming: IncomingMessage, outgoing: ServerResponse) => void) {
-  const { promise: answered, resolve } = Promise.withResolvers<void>();
-  let open = 0;
-  let stopping = false;
-  const settle = () => {
-    if (stopping && open === 0) resolve();
-  };
-  const server = createServer((incoming, outgoing) => {
-    open += 1;
-    outgoing.once("close", () => {
-      open -= 1;
-      settle();
-    });
-    handle(incoming, outgoing);
-  });
-  return {
-    server,
-    /** The function returned waits for the answers. Connections that carry none are of no use to anybody. */
-    stop(): () => Promise<void> {
-      const closed = new Promise<void>((resolve) => server.close(() => resolve()));
-      return async () => {
-        stopping = true;
-        settle();
-        await Promise.race([answered, setTimeout(1_000, undefined, { ref: false })]);
-        server.closeAllConnections();
-        await closed;
-      };
-    },
-  };
-}
-
-async function readBody(request: Request, maxBytes: number): Promise<unknown> {
-  let text: string;
-  try {
-    const read = await readText(request, maxBytes);
-    if ("tooLarge" in read) {
-      const { code, message } = new TaskError("TOO_LARGE", { detail: `It may have ${maxBytes} bytes.` }).toRpc();
-      const refusal = failure(413, { code, message });
-      if (read.cut) refusal.headers.set("connection", "close");
-      return refusal;
-    }
-    ({ text } = read);
-  } catch {
-    return failure(400, { code: parseError, message: "The request's body could not be read." });
-  }
-  try {
-    return JSON.parse(text) as unknown;
-  } catch {
-    return failure(400, { code: parseError, message: "The request's body is not JSON." });
-  }
 }
 
 /** Node reads raw bytes above ASCII as Latin-1: what came is not what the header's sender meant. */
@@ -346,8 +268,4 @@ function taskIdsOf(message: unknown): unknown {
 function namesLostSession({ headers }: Request): boolean {
   const session = headers.get(sessionHeader);
   return session !== null && headers.get("mcp-protocol-version") !== tasksProtocol && readSession(session) === null;
-}
-
-function failure(status: number, error: RpcError, id: RequestId | null = null): Response {
-  return Response.json({ jsonrpc: "2.0", id, error }, { status });
 }

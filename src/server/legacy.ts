@@ -16,9 +16,10 @@ import {
 import { setMethod, type Params } from "./methods.ts";
 import { helloOfOlder, isOlder, refusalOfOlder, toolsOfOlder } from "./older.ts";
 import { progressTo } from "./progress.ts";
-import { leastKeptMs, type Terms } from "./reply.ts";
+import type { Terms } from "./reply.ts";
 import { introducedBy, nobody, readSession, sessionHeader, type Session } from "./session.ts";
 import type { Amend, Answer, Door, Exchanges } from "./swap.ts";
+import { leastKeptMs } from "./waiting.ts";
 
 /** What all servers of older protocols in a process share. */
 export interface LegacyParts extends ResultParts {

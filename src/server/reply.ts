@@ -1,6 +1,6 @@
 import type { AuthInfo, CallToolResult } from "@modelcontextprotocol/server";
 import type { Clock } from "../clock.ts";
-import type { Engine, Wait } from "../engine/engine.ts";
+import type { Engine } from "../engine/engine.ts";
 import { codes, TaskError, type RpcError, type TaskErrorCode } from "../errors.ts";
 import { tasksRequired } from "../protocol/capabilities.ts";
 import { fitFor, isShallow, missingFor, type InputRequests } from "../protocol/input.ts";
@@ -14,17 +14,14 @@ import type { Asker } from "./asker.ts";
 import { again, gather, gatherByAsking, questionsOf, type Gathered } from "./before.ts";
 import { handleOptions, type HandleParts } from "./companions.ts";
 import { handleOf, resultOf } from "./handle.ts";
-import type { Limits } from "./hosts.ts";
 import { mostRounds, policy, type Generation, type Way } from "./policy.ts";
 import { progressReports, type ProgressReport } from "./progress.ts";
 import { reuseOf, type Repeatable } from "./reuse.ts";
 import type { Binding, CallState, Seal } from "./seal.ts";
-
-/** The least that the task of a held call is kept, in milliseconds: its client may be about to come back for the end. */
-export const leastKeptMs = 60_000;
+import { askMeanwhile, leastKept, waitOf, type Patience } from "./waiting.ts";
 
 /** One `tools/call` of a task tool. */
-export interface Call extends Repeatable {
+export interface Call extends Repeatable, Patience {
   readonly tool: TaskTool;
   readonly generation: Generation;
   /** The arguments as the caller sent them: the worker parses them again. */
@@ -32,17 +29,12 @@ export interface Call extends Repeatable {
   readonly auth: AuthInfo | undefined;
   /** Of the request, where it carries any. */
   readonly trace: TraceContext | null;
-  readonly limits: Limits;
   /** Asks the client while the call is open, or null where its protocol has another way. */
   readonly push: Push | null;
   readonly inputResponses: Readonly<Record<string, unknown>>;
   readonly requestState: unknown;
   /** Sends progress to who called, or null where they did not ask for it. */
   readonly progress: ((report: ProgressReport) => void) | null;
-  /** Aborts when nobody waits for the answer any more. */
-  readonly signal: AbortSignal;
-  /** Aborts when the server stops: the call is then answered with what there is. */
-  readonly stop: AbortSignal;
 }
 
 /** What the protocol of a call makes of it. */
@@ -159,45 +151,7 @@ async function start(parts: ReplyParts, call: Call, way: Way, answers: object, i
     wait,
     id,
   );
-  return call.push === null || way.waits === "not" ? task : askMeanwhile(engine, task, call.push, wait, report);
-}
-
-/** For so long at least, because somebody here is still to read the end. */
-function leastKept({ limits }: Call, { waits }: Way): number {
-  return { not: 0, grace: limits.graceMs, hold: leastKeptMs }[waits];
-}
-
-/**
- * Asks what the task of a held call asks, and holds the call for as long as somebody is asked: whoever thinks has their
- * time, and the work between two questions has its own.
- */
-async function askMeanwhile(
-  engine: Engine,
-  first: Task,
-  push: Push,
-  wait: Wait,
-  report: (task: Task) => void,
-): Promise<Task> {
-  const asker = push.asker();
-  const patient = {
-    forMs: Infinity,
-    signal: AbortSignal.any([wait.signal, asker.stuck]),
-    seen(now: Task) {
-      asker.see(now);
-      report(now);
-      return now.status !== "input_required";
-    },
-  };
-  let task = first;
-  try {
-    while (task.status === "input_required" && !wait.signal.aborted && !asker.stuck.aborted) {
-      task = await engine.wait(task.id, task.owner, patient);
-      if (task.status === "working") task = await engine.wait(task.id, task.owner, wait);
-    }
-    return task;
-  } finally {
-    asker.stop();
-  }
+  return call.push === null || way.waits === "not" ? task : askMeanwhile(engine, task, call.push.asker(), wait, report);
 }
 
 /** Goes on with the task of an earlier round. Answers are taken by their keys, so that a repeated round changes nothing. */
@@ -212,20 +166,6 @@ async function follow(
   const wait = waitOf(call, way, progressReports(clock, call.progress));
   const task = await engine.wait(state.taskId, call.owner, wait);
   return answer(parts, call, way, state, task);
-}
-
-function waitOf({ limits, signal, stop }: Call, { waits }: Way, report: (task: Task) => void): Wait {
-  const forMs = { not: 0, grace: limits.graceMs, hold: limits.holdMs }[waits];
-  return {
-    forMs,
-    // Nothing can cut short what takes no time.
-    signal: forMs === 0 ? signal : AbortSignal.any([signal, stop]),
-    seen(task) {
-      if (task.status !== "working") return true;
-      report(task);
-      return false;
-    },
-  };
 }
 
 /** What is answered when the wait is over. */
