@@ -145,7 +145,7 @@ export function nodeOutlet({ socket }: IncomingMessage, outgoing: ServerResponse
   const outlet = new HttpOutlet(outgoing, nodeWriter, pulse);
   const leave = () => void outlet.leave();
   if (outgoing.destroyed || socket.destroyed) leave();
-  else outgoing.once("close", leave);
+  else outgoing.on("close", leave);
   if (outgoing.socket === null) {
     // It is behind another one on its connection: of those, Node 22 doesn't say when the connection is gone.
     socket.setMaxListeners(0).once("close", leave);
