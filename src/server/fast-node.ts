@@ -2,7 +2,7 @@ import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from "node:
 import { validateHostHeader, validateOriginHeader, type AuthInfo } from "@modelcontextprotocol/server";
 import type { DirectCalls } from "./direct.ts";
 import type { Fast } from "./fast.ts";
-import { nodeOutlet, writeAnswer } from "./outlet.ts";
+import { nodeOutlet, writeAnswer } from "./node-outlet.ts";
 import { written, type HeaderValue, type PlainReader } from "./plain.ts";
 import type { Pulse } from "./pulse.ts";
 

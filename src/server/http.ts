@@ -22,13 +22,13 @@ import type { Known, Place } from "./fast-node.ts";
 import { streamLimits } from "./listen.ts";
 import { stoppable } from "./listener.ts";
 import { answerTo, statusOf, wantedTasks, type Params } from "./methods.ts";
-import { toResponse, webOutlet } from "./outlet.ts";
 import { plainReader } from "./plain.ts";
 import type { PollLimit } from "./poll-limit.ts";
 import { createPulse } from "./pulse.ts";
 import { taskServers, type ServerParts } from "./server.ts";
 import { introducedBy, newSession, readSession, sessionHeader } from "./session.ts";
 import { taskStreams } from "./sse.ts";
+import { toResponse, webOutlet } from "./web-outlet.ts";
 
 /** How tasks are served over Streamable HTTP. */
 export interface ServeOptions {

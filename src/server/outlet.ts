@@ -1,4 +1,3 @@
-import type { IncomingMessage, ServerResponse } from "node:http";
 import type { JSONRPCMessage } from "@modelcontextprotocol/server";
 import type { Alive, Pulse } from "./pulse.ts";
 
@@ -23,8 +22,8 @@ export interface Outlet {
   end(message: JSONRPCMessage, status: number): void;
 }
 
-/** As the SDK has them. */
-const streamHeaders = {
+/** The headers of a stream, as the SDK has them. */
+export const streamHeaders = {
   "content-type": "text/event-stream",
   "cache-control": "no-cache, no-transform",
   connection: "keep-alive",
@@ -38,7 +37,7 @@ export const frame = (message: object) => `event: message\ndata: ${JSON.stringif
 export const comment = ": keepalive\n\n";
 
 /** How a response of some kind is written. */
-interface Writer<R> {
+export interface Writer<R> {
   begin(response: R): void;
   write(response: R, text: string): void;
   /** Ends what was begun. */
@@ -52,7 +51,7 @@ interface Writer<R> {
 }
 
 /** A class, and not closures, because there is one for each call that is held. */
-class HttpOutlet<R> implements Outlet, Alive {
+export class HttpOutlet<R> implements Outlet, Alive {
   readonly #response: R;
   readonly #writer: Writer<R>;
   readonly #pulse: Pulse;
@@ -124,90 +123,4 @@ class HttpOutlet<R> implements Outlet, Alive {
     if (isStream) this.#pulse.delete(this);
     return isStream;
   }
-}
-
-const nodeWriter: Writer<ServerResponse> = {
-  begin(outgoing) {
-    // Whoever wants the connection to end with the answer gets it so (RFC 9112, section 9.6).
-    const { shouldKeepAlive } = outgoing;
-    outgoing.writeHead(200, shouldKeepAlive ? streamHeaders : { ...streamHeaders, connection: "close" });
-    outgoing.flushHeaders();
-  },
-  write: (outgoing, text) => void outgoing.write(text),
-  finish: (outgoing) => void outgoing.end(),
-  whole: writeAnswer,
-  hasRoom: (outgoing) => !outgoing.writableNeedDrain,
-  isTaken: (outgoing, begun) => outgoing.writableEnded || (outgoing.headersSent && !begun),
-};
-
-/** An outlet for a response of `node:http`. */
-export function nodeOutlet({ socket }: IncomingMessage, outgoing: ServerResponse, pulse: Pulse): Outlet {
-  const outlet = new HttpOutlet(outgoing, nodeWriter, pulse);
-  const leave = () => void outlet.leave();
-  if (outgoing.destroyed || socket.destroyed) leave();
-  else outgoing.on("close", leave);
-  if (outgoing.socket === null) {
-    // It is behind another one on its connection: of those, Node 22 doesn't say when the connection is gone.
-    socket.setMaxListeners(0).once("close", leave);
-    outgoing.once("close", () => socket.off("close", leave));
-  }
-  return outlet;
-}
-
-export function writeAnswer(outgoing: ServerResponse, { status, text, retryAfterSeconds }: TextAnswer): void {
-  if (retryAfterSeconds !== undefined) outgoing.setHeader("retry-after", retryAfterSeconds);
-  outgoing.writeHead(status, { "content-type": "application/json", "content-length": Buffer.byteLength(text) });
-  outgoing.end(text);
-}
-
-/** A web-standard response that is still to come. */
-interface Coming {
-  readonly resolve: (response: Response) => void;
-  /** Called when its stream is given up. */
-  given(): void;
-  controller?: ReadableStreamDefaultController<Uint8Array>;
-}
-
-const encoder = new TextEncoder();
-
-/** As much as a socket of Node's has before it asks to wait. */
-const room = new ByteLengthQueuingStrategy({ highWaterMark: 64 * 1024 });
-
-const webWriter: Writer<Coming> = {
-  begin(coming) {
-    const body = new ReadableStream<Uint8Array>(
-      { start: (controller) => void (coming.controller = controller), cancel: () => coming.given() },
-      room,
-    );
-    coming.resolve(new Response(body, { headers: streamHeaders }));
-  },
-  write: ({ controller }, text) => controller?.enqueue(encoder.encode(text)),
-  finish: ({ controller }) => controller?.close(),
-  whole: ({ resolve }, answer) => resolve(toResponse(answer)),
-  hasRoom: ({ controller }) => (controller?.desiredSize ?? 1) > 0,
-  isTaken: () => false,
-};
-
-/** An outlet whose response is a web-standard one. It is there with the first that is sent. */
-export function webOutlet(
-  asked: AbortSignal,
-  pulse: Pulse,
-): { readonly outlet: Outlet; readonly response: Promise<Response> } {
-  const { promise: response, resolve } = Promise.withResolvers<Response>();
-  const coming: Coming = { resolve, given: () => void outlet.leave() };
-  const outlet = new HttpOutlet(coming, webWriter, pulse);
-  const leave = () => {
-    if (!outlet.leave()) return;
-    // Nobody reads it, but whoever waits for it need not wait for ever.
-    resolve(new Response(null, { status: 499 }));
-    coming.controller?.close();
-  };
-  if (asked.aborted) leave();
-  else asked.addEventListener("abort", leave, { once: true });
-  return { outlet, response };
-}
-
-export function toResponse({ status, text, retryAfterSeconds }: TextAnswer): Response {
-  const later = retryAfterSeconds === undefined ? {} : { "retry-after": String(retryAfterSeconds) };
-  return new Response(text, { status, headers: { "content-type": "application/json", ...later } });
 }

@@ -6,9 +6,10 @@ import { expect, test } from "vitest";
 import type { JSONRPCMessage } from "@modelcontextprotocol/server";
 import { idempotencyKey } from "../../src/protocol/idempotency.ts";
 import { answerCall } from "../../src/server/call.ts";
-import { nodeOutlet, webOutlet } from "../../src/server/outlet.ts";
+import { nodeOutlet } from "../../src/server/node-outlet.ts";
 import { createPulse } from "../../src/server/pulse.ts";
 import { introducedBy, newSession } from "../../src/server/session.ts";
+import { webOutlet } from "../../src/server/web-outlet.ts";
 import { completed, eventually, nextTask, open, parameters, tools } from "./harness.ts";
 import { everyInput } from "./old-client.ts";
 
