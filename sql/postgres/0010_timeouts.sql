@@ -13,10 +13,13 @@ CREATE INDEX task_wait_until ON task (wait_until) WHERE wait_until IS NOT NULL A
 CREATE FUNCTION late_response() RETURNS text LANGUAGE sql IMMUTABLE AS $$ SELECT '{ "action": "cancel" }' $$;
 CREATE FUNCTION late_value() RETURNS text LANGUAGE sql IMMUTABLE AS $$ SELECT '' $$;
 
--- Queues a task for now that waits, unless somebody is at it, or about to be.
+-- Queues a task for now that waits; not one that somebody is at, or about to be, or that pauses after a failure: only
+-- then has a delayed one spent an attempt.
 CREATE FUNCTION wake(t task, now bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-  IF NOT EXISTS (SELECT FROM activation WHERE task = t.seq AND state <> 'delayed') THEN PERFORM enqueue(t, now, 0); END IF;
+  IF NOT EXISTS (SELECT FROM activation WHERE task = t.seq AND (state <> 'delayed' OR t.strikes > 0)) THEN
+    PERFORM enqueue(t, now, 0);
+  END IF;
 END $$;
 
 -- Ends those waits of a task whose timeout has passed; tells whether there were requests and events among them.
@@ -34,11 +37,24 @@ BEGIN
   WHERE seq = task_seq;
 END $$;
 
+-- Ends those waits of a task whose timeout has passed, and wakes it if there were any.
+CREATE FUNCTION end_late_at(t task, now bigint) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  ended record;
+BEGIN
+  SELECT * INTO ended FROM end_late_of(t.seq, now);
+  IF NOT ended.inputs AND NOT ended.events THEN RETURN; END IF;
+  PERFORM wake(t, now);
+  IF t.status = 'input_required' AND NOT EXISTS (SELECT FROM input WHERE task = t.seq AND open) THEN
+    PERFORM reveal(t, now, 'working', NULL);
+  ELSIF ended.inputs THEN PERFORM reveal(t, now, t.status, t.status_message);
+  END IF;
+END $$;
+
 -- Ends waits whose timeout has passed, and wakes their tasks; gives the ids of those that it looked at.
 CREATE FUNCTION end_late(now bigint, most integer) RETURNS text[] LANGUAGE plpgsql AS $$
 DECLARE
   t task;
-  ended record;
   seen_ids text[] := '{}';
 BEGIN
   FOR t IN
@@ -46,13 +62,7 @@ BEGIN
     ORDER BY wait_until, seq LIMIT most FOR NO KEY UPDATE
   LOOP
     seen_ids := seen_ids || t.id;
-    SELECT * INTO ended FROM end_late_of(t.seq, now);
-    CONTINUE WHEN NOT ended.inputs AND NOT ended.events;
-    PERFORM wake(t, now);
-    IF t.status = 'input_required' AND NOT EXISTS (SELECT FROM input WHERE task = t.seq AND open) THEN
-      PERFORM reveal(t, now, 'working', NULL);
-    ELSIF ended.inputs THEN PERFORM reveal(t, now, t.status, t.status_message);
-    END IF;
+    PERFORM end_late_at(t, now);
   END LOOP;
   RETURN seen_ids;
 END $$;
@@ -84,7 +94,9 @@ BEGIN
     WHERE input.task = t.seq AND input.key = given_one.key AND input.open AND (until IS NULL OR until > now);
     GET DIAGNOSTICS stored = ROW_COUNT;
     moved := stored > 0;
-    IF stored < cardinality(answer_keys) AND t.wait_until <= now THEN
+    IF stored < cardinality(answer_keys)
+      AND EXISTS (SELECT FROM input WHERE task = t.seq AND open AND until <= now)
+    THEN
       -- One that was not taken may have come too late: then its question is gone when its sender looks.
       SELECT * INTO ended FROM end_late_of(t.seq, now);
       moved := moved OR ended.inputs OR ended.events;
@@ -119,7 +131,10 @@ BEGIN
   ON CONFLICT (task, key) DO UPDATE SET value = excluded.value
   WHERE event.value IS NULL AND (event.until IS NULL OR event.until > now)
   RETURNING awaited INTO was_awaited;
-  IF was_awaited AND (t.status = 'working' OR t.late) THEN PERFORM wake(t, now); END IF;
+  -- One that was not kept may have come too late: then its wait is over by now.
+  IF NOT FOUND THEN PERFORM end_late_at(t, now);
+  ELSIF was_awaited AND (t.status = 'working' OR t.late) THEN PERFORM wake(t, now);
+  END IF;
   RETURN true;
 END $$;
 
@@ -174,7 +189,11 @@ BEGIN
     -- Without an instant, that step has ended already.
     due_at := least(due_at, (SELECT coalesce(wake_at, 0) FROM step WHERE task = t.seq AND key = one.key));
   END LOOP;
-  IF num_nonnulls(VARIADIC input_timeouts || event_timeouts) > 0 THEN
+  -- What has a timeout from an earlier attempt keeps it.
+  IF t.wait_until IS NOT NULL
+    OR EXISTS (SELECT FROM input WHERE task = t.seq AND open AND until IS NOT NULL)
+    OR EXISTS (SELECT FROM event WHERE task = t.seq AND awaited AND value IS NULL AND until IS NOT NULL)
+  THEN
     SELECT * INTO one FROM end_late_of(t.seq, now);
     t.late := t.late OR one.inputs OR one.events;
     IF one.events THEN due_at := 0; END IF;

@@ -172,9 +172,10 @@ function queue(model: Model, task: ModelTask, due = 0): void {
   task.activation = { due: due > model.now ? due : 0 };
 }
 
-/** Queues a task that waits, unless somebody is at it. */
+/** Queues a task that waits, unless somebody is at it, or it pauses after a failure. */
 function wake(model: Model, task: ModelTask): void {
-  if (task.activation === null || "due" in task.activation) queue(model, task);
+  const pauses = task.activation !== null && "due" in task.activation && task.activation.due > 0 && task.strikes > 0;
+  if (task.activation === null || ("due" in task.activation && !pauses)) queue(model, task);
 }
 
 const isOpen = ({ inputs }: ModelTask) => [...inputs.values()].some(({ open }) => open);
@@ -199,14 +200,17 @@ function endLateOf(model: Model, task: ModelTask): { inputs: number; events: num
 
 function endLate(model: Model): void {
   for (const task of model.tasks) {
-    if (task.finishedAt !== null || task.waitUntil === null || task.waitUntil > model.now) continue;
-    const { inputs, events } = endLateOf(model, task);
-    if (inputs + events === 0) continue;
-    wake(model, task);
-    if (task.seen.status === "input_required" && !isOpen(task))
-      reveal(model, task, { status: "working", statusMessage: null });
-    else if (inputs > 0) reveal(model, task, {});
+    if (task.finishedAt === null && task.waitUntil !== null && task.waitUntil <= model.now) endLateAt(model, task);
   }
+}
+
+function endLateAt(model: Model, task: ModelTask): void {
+  const { inputs, events } = endLateOf(model, task);
+  if (inputs + events === 0) return;
+  wake(model, task);
+  if (task.seen.status === "input_required" && !isOpen(task))
+    reveal(model, task, { status: "working", statusMessage: null });
+  else if (inputs > 0) reveal(model, task, {});
 }
 
 function recover(model: Model): number {
@@ -376,7 +380,9 @@ const verbs = {
     const isTaken = ({ open, until }: ModelInput) => open && (until ?? Infinity) > model.now;
     const taken = Object.keys(responses).filter((key) => task.inputs.has(key) && isTaken(task.inputs.get(key)!));
     for (const key of taken) Object.assign(task.inputs.get(key)!, { response: responses[key], open: false });
-    const isLate = taken.length < Object.keys(responses).length && (task.waitUntil ?? Infinity) <= model.now;
+    const isLate =
+      taken.length < Object.keys(responses).length &&
+      [...task.inputs.values()].some(({ open, until }) => open && (until ?? Infinity) <= model.now);
     const ended = isLate ? endLateOf(model, task) : { inputs: 0, events: 0 };
     const moved = taken.length + ended.inputs + ended.events > 0;
     const done = !isOpen(task);
@@ -393,7 +399,10 @@ const verbs = {
     if (task === undefined || isTerminal(task.seen.status)) return false;
     const event = task.events.get(key) ?? { value: null, awaited: false, until: null };
     task.events.set(key, event);
-    if (event.value !== null || (event.until ?? Infinity) <= model.now) return true;
+    if (event.value !== null || (event.until ?? Infinity) <= model.now) {
+      endLateAt(model, task);
+      return true;
+    }
     event.value = value;
     if (event.awaited && (task.seen.status === "working" || wasLate(task))) wake(model, task);
     return true;
@@ -510,7 +519,7 @@ const verbs = {
       task.steps.set(key, { state: "started", wakeAt });
       return wakeAt;
     });
-    if ([...waits.inputs, ...waits.events].some(({ timeoutMs }) => timeoutMs !== undefined)) endLateOf(model, task);
+    endLateOf(model, task);
     const open = isOpen(task);
     const status = open ? "input_required" : "working";
     if (!hold) {

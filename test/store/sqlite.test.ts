@@ -475,6 +475,30 @@ describe("a file that can't be used", () => {
     expect(await store.get(finished.taskId, owner)).toMatchObject({ status: "completed" });
   });
 
+  test("what a process without timeouts asks for again after its time is over at the first answer, or value", async () => {
+    const file = fresh();
+    const clock = manualClock();
+    await using store = sqlite(file, { clock });
+    using old = new DatabaseSync(file);
+    const events = [{ key: "e", timeoutMs: hour }];
+    const waiting = await begin(store);
+    await store.park(waiting, waits({ inputs: [{ key: "a", request: form, timeoutMs: hour }], events }), false);
+    // It parks a task whose instant a sweep has taken away while nothing was open.
+    old.exec("UPDATE task SET wait_until = NULL");
+    clock.advance(hour);
+    await store.sweep();
+    expect(await read(store, waiting)).toMatchObject({ status: "input_required" });
+    await store.answer(waiting.taskId, owner, { a: { action: "accept" } }, null);
+    const { journal } = await claimOne(store);
+    expect([journal.inputs.a?.response, journal.events]).toEqual(["timed out", { e: null }]);
+    const other = await begin(store);
+    await store.park(other, waits({ events }), false);
+    old.exec("UPDATE task SET wait_until = NULL");
+    clock.advance(hour);
+    await store.send(other.taskId, "e", "1");
+    expect((await claimOne(store)).journal.events).toEqual({ e: null });
+  });
+
   test("is refused when it is damaged or cut off", async () => {
     const damaged = await made((path) => {
       const handle = openSync(path, "r+");

@@ -237,6 +237,42 @@ export const timeoutCases = cases({
     assert.equal((await read(store, asked)).status, "working");
   },
 
+  "a wait that is asked for again without its timeout keeps the first one's, even if that passed meanwhile": async ({
+    store,
+    clock,
+  }) => {
+    const events = [
+      { key: "e", timeoutMs: 2 * hour },
+      { key: "first", timeoutMs: hour },
+    ];
+    const asked = await begin(store);
+    await store.park(asked, waits({ inputs: within(2 * hour, "a"), events }), false);
+    clock.advance(hour);
+    await store.park(await claimOne(store), waits({ timers: [{ key: "nap", dueInMs: 2 * hour }] }), false);
+    for (const ms of [hour, hour]) {
+      clock.advance(ms);
+      await store.sweep();
+    }
+    await store.park(await claimOne(store), waits({ inputs: open("a"), events: [{ key: "e" }] }), false);
+    const { journal, task } = await claimOne(store);
+    assert.deepEqual([journal.inputs.a?.response, journal.events], ["timed out", { e: null, first: null }]);
+    assert.deepEqual([task.status, task.inputRequests], ["working", {}]);
+  },
+
+  "what an earlier attempt waited for doesn't cut short the pause before a later one": async ({ store, clock }) => {
+    const asked = await beginWaiting(store, ...within(hour, "a"), ...within(2 * hour, "b"), ...open("c"));
+    clock.advance(hour);
+    await store.release(await claimOne(store), { delayMs: day, spend: true });
+    await store.answer(asked.taskId, owner, { c: accept }, null);
+    assert.equal((await claim(store)).length, 0);
+    clock.advance(hour);
+    assert.equal((await claim(store)).length, 0);
+    assert.deepEqual([(await read(store, asked)).status, await store.nextDue()], ["working", day - hour]);
+    clock.advance(day - hour);
+    const { inputs } = (await claimOne(store)).journal;
+    assert.deepEqual([inputs.b?.response, inputs.c?.response], ["timed out", accept]);
+  },
+
   "an event that doesn't come in time is over, and a value that comes later is not kept": async ({ store, clock }) => {
     const claimed = await begin(store);
     await store.park(claimed, waits({ events: [{ key: "paid", timeoutMs: hour }, { key: "sent" }] }), false);

@@ -83,7 +83,10 @@ const texts = {
     WHERE owner = :owner AND (createdAt, id) < (:createdAt, :id) AND (purgeAt IS NULL OR purgeAt > :now)
     ORDER BY createdAt DESC, id DESC LIMIT :limit`,
 
-  findActivation: "SELECT state FROM activation WHERE task = :task",
+  // A pause after a failure is no wait, and not to be cut short: only then has a delayed task spent an attempt.
+  isWaiting: `
+    SELECT 1 AS found FROM task LEFT JOIN activation ON activation.task = seq
+    WHERE seq = :task AND (state IS NULL OR state = 'delayed' AND strikes = 0)`,
   enqueue: `
     INSERT INTO activation (task, queue, tool, version, priority, owner, state, due)
     SELECT seq, queue, tool, version, priority, owner, :state, :due FROM task WHERE seq = :task
@@ -195,7 +198,14 @@ const texts = {
   waitsOver: `
     SELECT seq FROM task WHERE wait_until <= :now AND wait_until IS NOT NULL AND finished_at IS NULL
     ORDER BY wait_until LIMIT :most`,
-  isWaitOver: "SELECT 1 AS found FROM task WHERE seq = :task AND wait_until <= :now",
+  // By the waits themselves, whoever asked for them: a version that knows of no timeouts sets no instant at the task.
+  isInputOver: "SELECT 1 AS found FROM input WHERE task = :task AND open = 1 AND until <= :now LIMIT 1",
+  mayBeOver: `
+    SELECT 1 AS found FROM task
+    WHERE seq = :task AND (
+      wait_until IS NOT NULL
+      OR EXISTS (SELECT 1 FROM input WHERE task = :task AND open = 1 AND until IS NOT NULL)
+      OR EXISTS (SELECT 1 FROM event WHERE task = :task AND awaited = 1 AND value IS NULL AND until IS NOT NULL))`,
   endLateInputs: `
     UPDATE input SET response = :lateResponse, open = 0 WHERE task = :task AND open = 1 AND until <= :now`,
   endLateEvents: `

@@ -5,7 +5,7 @@ import type { Census, Gone, ListFilter, LiveCount, NewTask, Place, QueueCount, R
 import { decodeName, encodeName, fromValues, toTask, type TaskRow } from "./rows.ts";
 import type { Statements } from "./statements.ts";
 import { end, enqueue, reveal, touch, wake } from "./transitions.ts";
-import { endLateOf, unanswered } from "./waits.ts";
+import { endLateOf, endLateAt, unanswered } from "./waits.ts";
 import type { Transaction } from "./writes.ts";
 
 /** The verbs of any replica. */
@@ -88,7 +88,7 @@ export function answer(
     stored += Number(tx.sql.answer.run({ task, key: encodeName(key), response: text, now: tx.now }).changes);
   }
   // One that was not taken may have come too late: then its question is gone when its sender looks.
-  const isLate = stored < given.length && tx.sql.isWaitOver.get({ task, now: tx.now }) !== undefined;
+  const isLate = stored < given.length && tx.sql.isInputOver.get({ task, now: tx.now }) !== undefined;
   const ended = isLate ? endLateOf(tx, task) : { inputs: false, events: false };
   const moved = stored > 0 || ended.inputs || ended.events;
   const { open, late } = unanswered(tx, task);
@@ -104,7 +104,11 @@ export function send(tx: Transaction, id: string, key: string, value: string): b
   if (row === undefined || row.finishedAt !== null) return false;
   const task = row.seq;
   const kept = tx.sql.keepEvent.get({ task, key: encodeName(key), value, now: tx.now });
-  if (kept === undefined) return true;
+  if (kept === undefined) {
+    // It may have come too late: then its wait is over by now.
+    endLateAt(tx, task);
+    return true;
+  }
   if (kept.awaited === 1 && (row.status === "working" || unanswered(tx, task).late)) wake(tx, task);
   touch(tx, row);
   return true;

@@ -97,10 +97,9 @@ export function enqueue(tx: Transaction, task: number, dueAt = 0): void {
   if (!delayed) tx.sql.enterLane.run({ task });
 }
 
-/** Queues a task for now that waits, unless somebody is at it, or about to be. */
+/** Queues a task for now that waits; not one that somebody is at, or about to be, or that pauses after a failure. */
 export function wake(tx: Transaction, task: number): void {
-  const state = tx.sql.findActivation.get({ task })?.state;
-  if (state === undefined || state === "delayed") enqueue(tx, task);
+  if (tx.sql.isWaiting.get({ task }) !== undefined) enqueue(tx, task);
 }
 
 /** Puts a task whose attempt is over back in the queue. */

@@ -45,8 +45,8 @@ export function storeWaits(tx: Transaction, task: number, waits: Waits, hold: bo
     // Null: that step has ended already.
     due.push(Number(tx.sql.timer.get({ task, key })?.wakeAt ?? 0));
   }
-  const limited = [...waits.inputs, ...waits.events].some(({ timeoutMs }) => timeoutMs !== undefined);
-  if (limited && endLateOf(tx, task).events) due.push(0);
+  // What has a timeout from an earlier attempt keeps it.
+  if (tx.sql.mayBeOver.get({ task }) !== undefined && endLateOf(tx, task).events) due.push(0);
   const { open, late } = unanswered(tx, task);
   const hasCome = ({ key }: { key: string }) =>
     tx.sql.findResponse.get({ task, key: encodeName(key) })?.response !== null;
@@ -70,15 +70,18 @@ export function endLate(tx: Transaction): number {
   // Asked by each claim: where no wait has a timeout, that is a microsecond, and the search below five.
   if (tx.sql.anyTimeout.get() === undefined) return 0;
   const found = tx.sql.waitsOver.all({ now: tx.now, most: batch }) as { seq: number }[];
-  for (const { seq } of found) {
-    const { inputs, events } = endLateOf(tx, seq);
-    if (!inputs && !events) continue;
-    wake(tx, seq);
-    const row = tx.sql.findSeq.get({ seq }) as unknown as TaskRow;
-    if (row.status === "input_required" && unanswered(tx, seq).open === 0)
-      reveal(tx, row, { status: "working", statusMessage: null });
-    else if (inputs) reveal(tx, row, {});
-    else touch(tx, row);
-  }
+  for (const { seq } of found) endLateAt(tx, seq);
   return found.length;
+}
+
+/** Ends those waits of a task whose timeout has passed, and wakes it if there were any. */
+export function endLateAt(tx: Transaction, task: number): void {
+  const { inputs, events } = endLateOf(tx, task);
+  if (!inputs && !events) return;
+  wake(tx, task);
+  const row = tx.sql.findSeq.get({ seq: task }) as unknown as TaskRow;
+  if (row.status === "input_required" && unanswered(tx, task).open === 0)
+    reveal(tx, row, { status: "working", statusMessage: null });
+  else if (inputs) reveal(tx, row, {});
+  else touch(tx, row);
 }
