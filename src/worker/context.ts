@@ -63,11 +63,14 @@ export function createContext(options: ContextOptions): TaskContext {
     await nowhere();
   }
 
-  /** Runs a step and records how it ended; of a poll, undefined is no end. */
+  /**
+   * Runs a step and records how it ended; of a poll, undefined is no end, unless it was the last look. All of it before
+   * the attempt may park: what the handler does next belongs to it.
+   */
   async function run(
     key: string,
     fn: (step: StepContext) => unknown,
-    how: StepOptions & { readonly poll?: true },
+    how: StepOptions & { readonly look?: "one of many" | "last" },
   ): Promise<unknown> {
     if (!waits.begin()) return nowhere();
     const end = (record: StepRecord) => durable(verbs.recordStep(claim, key, record));
@@ -78,7 +81,12 @@ export function createContext(options: ContextOptions): TaskContext {
         if (!signal.aborted) await end(how.once === true ? keepFailure(outcome.thrown) : failure(outcome.thrown));
         throw outcome.thrown;
       }
-      if (how.poll !== true || outcome.value !== undefined) await end({ state: "done", value: outcome.text });
+      if (how.look === undefined || outcome.value !== undefined) await end({ state: "done", value: outcome.text });
+      else if (how.look === "last") {
+        const late = timedOut(key);
+        await end(keepFailure(late));
+        throw late;
+      }
       return outcome.value;
     } finally {
       waits.end();
@@ -225,13 +233,8 @@ export function createContext(options: ContextOptions): TaskContext {
         }
         signal.throwIfAborted();
         replay.live();
-        const found = await run(key, fn, { poll: true });
+        const found = await run(key, fn, { look: over ? "last" : "one of many" });
         if (found !== undefined) return found as T;
-        if (over) {
-          const error = timedOut(key);
-          await durable(verbs.recordStep(claim, key, keepFailure(error)));
-          throw error;
-        }
       }
     });
   }

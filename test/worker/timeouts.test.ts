@@ -216,14 +216,22 @@ describe("a poll with a timeout", () => {
 
   test("one beside an open question gives up all the same", async () => {
     const clock = manualClock();
+    const ran: string[] = [];
     const { tool } = counting(async (task) => {
-      const poll = task.poll("job", { every: "1m", timeout: "1h" }, () => undefined).catch(codeOf);
+      const poll = task
+        .poll("job", { every: "1m", timeout: "1h" }, () => undefined)
+        .catch(async (error: unknown) => {
+          await task.step("without it", () => void ran.push("without it"));
+          return codeOf(error);
+        });
       return (await Promise.all([poll, task.approve("go", "Go?").then(() => "yes")])).join();
     });
     await using bench = workbench([tool], { clock });
     const id = await waiting(bench, tool);
     clock.advance(hour);
     await bench.until(id, (task) => task.epoch === 2 && task.activation === null);
+    // Its handler goes on in the attempt that it gave up in, however long the question stays open.
+    expect(ran).toEqual(["without it"]);
     await bench.engine.answer(id, "", { go: { action: "accept", content: {} } });
     expect(await ended(bench, id)).toMatchObject({ result: text("WAIT_TIMED_OUT,yes") });
   });
