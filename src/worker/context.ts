@@ -124,12 +124,22 @@ export function createContext(options: ContextOptions): TaskContext {
     throw new TaskError("MISUSE", { detail: "A step can't wait for input, an event or a time: wait outside of it." });
   }
 
+  /** A recorded value. It may lie in a folder, and nothing parks before the handler has gone on with it. */
+  async function recall(text: string): Promise<unknown> {
+    if (!waits.begin()) return nowhere();
+    try {
+      return await recallStep(limits, text);
+    } finally {
+      waits.end();
+    }
+  }
+
   /** How a step or poll ended, if that is recorded; throws what it threw. */
   async function ended(known: StepRecord | undefined): Promise<{ readonly value: unknown } | null> {
     if (known?.state === "done") {
       const failedOnce = recallOnce(known.value);
       if (failedOnce !== null) throw replay.use(failedOnce);
-      return { value: replay.use(await recallStep(limits, known.value)) };
+      return { value: replay.use(await recall(known.value)) };
     }
     if (known?.state === "failed") throw replay.use(recallFailure(known.error));
     return null;

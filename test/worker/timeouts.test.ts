@@ -1,6 +1,10 @@
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { setImmediate as turn } from "node:timers/promises";
 import { describe, expect, test } from "vitest";
 import { z } from "zod";
+import { blobFolder } from "../../src/blobs.ts";
 import type { TaskError } from "../../src/errors.ts";
 import { manualClock, type ManualClock } from "../../src/store/contract/manual-clock.ts";
 import { sqlite } from "../../src/store/sqlite/index.ts";
@@ -156,6 +160,32 @@ describe("a wait with a timeout", () => {
     await bench.until(id, (task) => task.epoch === 4 && task.activation === null);
     await bench.engine.send(id, "paid", 7);
     expect(await ended(bench, id)).toMatchObject({ result: text("WAIT_TIMED_OUT yes 7") });
+  });
+
+  test("a question behind a step whose value is kept apart stays open when another one times out", async () => {
+    const clock = manualClock();
+    const folder = mkdtempSync(join(tmpdir(), "mcp-tasks-waits-"));
+    const { tool } = counting(async (task) => {
+      const first = task.approve("first", "?", { timeout: "1h" }).catch(async () => {
+        await task.step("large", () => "x".repeat(1_000));
+        await task.approve("behind", "?");
+      });
+      const second = task.approve("second", "?", { timeout: "2h" }).catch(() => {});
+      await Promise.all([first, second, task.approve("third", "?")]);
+    });
+    await using bench = workbench([tool], { clock });
+    bench.worker({ limits: { maxResultBytes: 1_000, maxStepBytes: 100, blobs: blobFolder(folder) } });
+    const id = await bench.start(tool);
+    const asked = async (epoch: number) => {
+      const task = await bench.until(id, (task) => task.epoch === epoch && task.activation === null);
+      return Object.keys((task as { inputRequests: object }).inputRequests);
+    };
+    expect(await asked(1)).toEqual(["first", "second", "third"]);
+    clock.advance(hour);
+    expect(await asked(2)).toEqual(["second", "third", "behind"]);
+    clock.advance(hour);
+    expect(await asked(3)).toEqual(["third", "behind"]);
+    rmSync(folder, { recursive: true });
   });
 
   test("the time passes while no process runs, and counts from the first asking", async () => {
