@@ -49,6 +49,21 @@ describe("replayEverywhere", () => {
     expect(report.points).toBe(14);
   });
 
+  test("gives an event that has an answer in time, whatever else the handler waits for", async () => {
+    const tool = taskTool({
+      name: "slow-rival",
+      async run(_args, task) {
+        const code = (error: unknown) => (error as { code: string }).code;
+        const first = task.event<string>("paid", { timeout: "1h" });
+        const slept = await Promise.all([first, task.sleep("night", "12h")]);
+        const asked = task.approve("boss", "Boss?", { timeout: "2h" }).catch(code);
+        return text([slept[0], await task.event<string>("sent", { timeout: "1h" }), await asked].join());
+      },
+    });
+    const report = await replayEverywhere(tool, {}, { paid: "yes", sent: "too" });
+    expect(report).toMatchObject({ different: [], task: { result: text("yes,too,WAIT_TIMED_OUT") } });
+  });
+
   test("finds the charge before an approval, which is made again after it", async () => {
     let charges = 0;
     const tool = taskTool({

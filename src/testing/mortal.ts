@@ -13,10 +13,13 @@ export interface Mortal {
   live(): { readonly verbs: AttemptVerbs; readonly died: Promise<void> };
   /** Writes made so far. */
   writes(): number;
+  /** Keys of the events that the task has parked for last. */
+  awaited(): readonly string[];
 }
 
 export function createMortal(store: TaskStore, crash: Crash | null): Mortal {
   let writes = 0;
+  let awaited: readonly string[] = [];
 
   function live(): ReturnType<Mortal["live"]> {
     let dead = false;
@@ -41,12 +44,16 @@ export function createMortal(store: TaskStore, crash: Crash | null): Mortal {
       setStatus: (attempt, message, progress) => (dead ? gone : store.setStatus(attempt, message, progress)),
       startStep: (attempt, key) => write(() => store.startStep(attempt, key)),
       recordStep: (attempt, key, record) => write(() => store.recordStep(attempt, key, record)),
-      park: (attempt, waits, hold) => write(() => store.park(attempt, waits, hold)),
+      park: (attempt, waits, hold) =>
+        write(() => {
+          awaited = waits.events.map(({ key }) => key);
+          return store.park(attempt, waits, hold);
+        }),
       finish: (attempt, outcome) => write(() => store.finish(attempt, outcome)),
       release: (attempt, how) => write(() => store.release(attempt, how)),
     };
     return { verbs, died };
   }
 
-  return { live, writes: () => writes };
+  return { live, writes: () => writes, awaited: () => awaited };
 }

@@ -81,7 +81,7 @@ async function run(tool: TaskTool, args: unknown, answers: Answers, crash: Crash
   const ran = new Map<string, number>();
   const observed: Observed[] = [];
   const mortal = createMortal(store, crash);
-  const world = createWorld(engine, store, clock, answers);
+  const world = createWorld(engine, store, clock, answers, mortal.awaited);
   const { id } = await engine.create({
     ...newTaskOf(tool),
     ...{ client: everything, owner: "", args: JSON.stringify(args), answers: "{}", auth: "null" },
@@ -130,8 +130,14 @@ async function attempt(tool: TaskTool, claim: Claim, mortal: Mortal, clock: Manu
 }
 
 /** Gives a waiting task what it waits for: answers, time, or events. */
-function createWorld(engine: Engine, store: TaskStore, clock: ManualClock, answers: Answers) {
-  let sent = false;
+function createWorld(
+  engine: Engine,
+  store: TaskStore,
+  clock: ManualClock,
+  answers: Answers,
+  awaited: () => readonly string[],
+) {
+  const sent = new Set<string>();
 
   /** Gives the answers that there are. False: there are none. */
   async function answer(task: Task): Promise<boolean> {
@@ -145,17 +151,21 @@ function createWorld(engine: Engine, store: TaskStore, clock: ManualClock, answe
     return true;
   }
 
-  async function send(task: Task): Promise<void> {
-    sent = true;
-    for (const [key, value] of Object.entries(answers)) await engine.send(task.id, key, value);
+  /** Sends the events that it waits for, where there are any. False: there are none. */
+  async function send(task: Task): Promise<boolean> {
+    const keys = awaited().filter((key) => Object.hasOwn(answers, key) && !sent.has(key));
+    for (const key of keys) {
+      sent.add(key);
+      await engine.send(task.id, key, answers[key]);
+    }
+    return keys.length > 0;
   }
 
   return {
     /** Time passes last: what has no answer may have a timeout. */
     async moveOn(task: Task): Promise<void> {
-      if (await answer(task)) return;
-      // Without an activation it waits for an event.
-      if (task.status === "working" && task.activation === null && !sent) return send(task);
+      const given = [await answer(task), await send(task)];
+      if (given.includes(true)) return;
       const due = await store.nextDue();
       if (due !== null) return clock.advance(due);
       const [key] = Object.keys(task.inputRequests);
