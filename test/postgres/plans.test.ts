@@ -1,6 +1,6 @@
 import { Client } from "pg";
 import { expect, test } from "vitest";
-import { asks, claim, create } from "../../src/store/contract/kit.ts";
+import { asks, claim, create, form, waits } from "../../src/store/contract/kit.ts";
 import { postgres } from "../../src/store/postgres/index.ts";
 import type { TaskStore } from "../../src/store/store.ts";
 import { freshDatabase } from "./database.ts";
@@ -23,6 +23,23 @@ async function work(store: TaskStore): Promise<void> {
   await store.requestCancel(`${id}-2`, "alice", 0);
   await store.nextDue();
   await store.sweep();
+  await workLate(store);
+}
+
+/** Those that timeouts bring about. */
+async function workLate(store: TaskStore): Promise<void> {
+  const { id } = await create(store, { keepMs: 0 });
+  const [first] = await claim(store);
+  const inputs = [{ key: "a", request: form, timeoutMs: 1 }, ...asks("q").inputs];
+  await store.park(first!, waits({ inputs, events: [{ key: "e", timeoutMs: 1 }] }), false);
+  let [late] = await claim(store);
+  while (late === undefined) [late] = await claim(store);
+  await store.park(late, waits({ inputs: asks("q").inputs, events: [{ key: "f", timeoutMs: 1 }] }), false);
+  while ((await store.nextDue()) !== 0);
+  await store.send(id, "f", "1");
+  await store.answer(id, "alice", { a: { action: "cancel" } }, null);
+  const [last] = await claim(store);
+  await store.finish(last!, { status: "completed", result: "{}" });
 }
 
 test("a plan that was made for small tables walks none of them, also when they have grown", async () => {
