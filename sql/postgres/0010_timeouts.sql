@@ -245,6 +245,8 @@ CREATE OR REPLACE FUNCTION sweep(
 ) LANGUAGE plpgsql
 SET search_path FROM CURRENT SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
+  -- Looked up once: where it were asked in the search, it would be asked of each task.
+  now bigint := instant_of(given);
   late text[];
 BEGIN
   IF NOT pg_try_advisory_xact_lock(lock_of('sweep')) THEN
@@ -253,7 +255,7 @@ BEGIN
   END IF;
   SELECT * INTO changed, timed_out, cancelled, more FROM sweep_batch(given, batch, failures);
   IF EXISTS (
-    SELECT FROM task WHERE wait_until <= instant_of(given) AND wait_until IS NOT NULL AND finished_at IS NULL
+    SELECT FROM task WHERE wait_until <= now AND wait_until IS NOT NULL AND finished_at IS NULL
   ) THEN
     PERFORM pg_advisory_xact_lock(lock_of('claim'));
     late := end_late(instant_of(given), batch);

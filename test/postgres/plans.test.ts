@@ -5,6 +5,9 @@ import { postgres } from "../../src/store/postgres/index.ts";
 import type { TaskStore } from "../../src/store/store.ts";
 import { freshDatabase } from "./database.ts";
 
+/** Whoever else is connected: what a session counted is known when it has gone. */
+const others = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()";
+
 /** Every verb that a function carries out. */
 async function work(store: TaskStore): Promise<void> {
   const { id } = await create(store, { keepMs: 0 });
@@ -62,15 +65,50 @@ test("a plan that was made for small tables walks none of them, also when they h
   }
 });
 
+test("what waits for long is not looked at each time that somebody looks whether a wait is over", async () => {
+  const database = await freshDatabase();
+  const admin = new Client({ connectionString: database.url });
+  await admin.connect();
+  try {
+    const store = await opened(database.url);
+    const inputs = [{ key: "a", request: form, timeoutMs: 1_000_000_000 }];
+    for (let n = 0; n < 100; n++) {
+      await create(store);
+      const [claimed] = await claim(store);
+      await store.park(claimed!, waits({ inputs }), false);
+    }
+    await store[Symbol.asyncDispose]();
+    const before = await entriesRead(admin);
+    const again = await opened(database.url);
+    for (let n = 0; n < 20; n++) {
+      await again.sweep();
+      await claim(again);
+      await again.nextDue();
+    }
+    await again[Symbol.asyncDispose]();
+    // The first entry answers each question.
+    expect((await entriesRead(admin)) - before).toBeLessThanOrEqual(20 * 3);
+  } finally {
+    await admin.end();
+    await database.drop();
+  }
+});
+
+/** How many entries of the index of timeouts were read in all. */
+async function entriesRead(admin: Client): Promise<number> {
+  while ((await admin.query(others)).rows.length > 0);
+  const read = "SELECT idx_tup_read::integer AS n FROM pg_stat_user_indexes WHERE indexrelname = 'task_wait_until'";
+  return ((await admin.query(read)).rows[0] as { n: number }).n;
+}
+
 async function opened(where: string): Promise<TaskStore> {
   const store = postgres(where, { connections: 1 });
   await store.nextDue();
   return store;
 }
 
-/** How often each table was walked. What a session counted is known when it has gone. */
+/** How often each table was walked. */
 async function walks(admin: Client): Promise<unknown[]> {
-  const others = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()";
   while ((await admin.query(others)).rows.length > 0);
   const walked = "SELECT relname, seq_scan::integer AS walks FROM pg_stat_user_tables ORDER BY relname";
   return (await admin.query(walked)).rows;
