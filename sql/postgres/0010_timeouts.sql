@@ -73,6 +73,55 @@ BEGIN
   PERFORM enqueue(t, now, due_at);
 END $$;
 
+-- Queues a cancelled task for its handler to clean up: what it waited for is neither asked any more nor over.
+CREATE FUNCTION unwind(t task, now bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  UPDATE input SET open = false WHERE task = t.seq AND open;
+  UPDATE event SET awaited = false WHERE task = t.seq AND awaited;
+  PERFORM enqueue(t, now, 0);
+END $$;
+
+-- As before, but for an attempt that a timeout began while other questions are open.
+CREATE OR REPLACE FUNCTION end_or_unwind(t task, now bigint, by_store boolean) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+  IF t.unwind AND t.strikes < t.attempts THEN
+    PERFORM unwind(t, now);
+    IF t.status = 'input_required' THEN PERFORM reveal(t, now, 'working', t.status_message); END IF;
+    RETURN false;
+  END IF;
+  PERFORM end_task(t, now, 'cancelled', NULL, NULL, by_store);
+  RETURN true;
+END $$;
+
+-- As before, but an event that is awaited can time out.
+CREATE OR REPLACE FUNCTION request_cancel(given bigint, task_id text, task_owner text, grace_ms double precision)
+RETURNS SETOF seen LANGUAGE plpgsql
+SET search_path FROM CURRENT SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+  now bigint;
+  t task;
+BEGIN
+  SELECT * INTO t FROM task
+  WHERE id = task_id AND owner = task_owner AND finished_at IS NULL AND NOT cancel_requested
+  FOR NO KEY UPDATE;
+  IF t.seq IS NOT NULL THEN
+    PERFORM FROM activation WHERE task = t.seq FOR UPDATE;
+    now := instant_of(given);
+    UPDATE task SET cancel_requested = true WHERE seq = t.seq;
+    IF EXISTS (SELECT FROM activation WHERE task = t.seq AND state = 'leased' AND lease_until > now) THEN
+      UPDATE task SET cancel_by = later(now, grace_ms) WHERE seq = t.seq;
+      PERFORM reveal(t, now, t.status, t.status_message);
+    ELSIF t.unwind AND t.epoch > 0 THEN
+      UPDATE task SET cancel_by = later(now, grace_ms) WHERE seq = t.seq;
+      PERFORM unwind(t, now);
+      PERFORM reveal(t, now, 'working', t.status_message);
+    ELSE PERFORM end_task(t, now, 'cancelled', NULL, NULL, true);
+    END IF;
+    RETURN QUERY SELECT * FROM seen WHERE seq = t.seq;
+  ELSE RETURN QUERY SELECT * FROM find_task(given, task_id, task_owner);
+  END IF;
+END $$;
+
 -- As before, but an answer after its request's timeout is none.
 CREATE OR REPLACE FUNCTION answer(
   given bigint, task_id text, task_owner text, answer_keys text[], answer_responses text[], refused text

@@ -369,6 +369,28 @@ export const timeoutCases = cases({
     }
   },
 
+  "a handler that cleans up after a cancel sees no timeout that passed after it, and nobody is asked any more": async ({
+    store,
+    clock,
+  }) => {
+    const events = [{ key: "e", timeoutMs: hour }];
+    const parked = await begin(store, { unwind: true });
+    await store.park(parked, waits({ events }), false);
+    const running = await begin(store, { unwind: true });
+    const inputs = [...within(1, "a"), ...within(hour, "b")];
+    await store.park(running, waits({ inputs }), false);
+    clock.advance(1);
+    const late = await claimOne(store);
+    for (const { taskId } of [parked, running]) await store.requestCancel(taskId, owner, day);
+    await store.park(late, waits({ inputs: inputs.slice(1), events }), false);
+    const { status, inputRequests } = await read(store, running);
+    assert.deepEqual([status, inputRequests], ["working", {}]);
+    clock.advance(hour);
+    const [first, second] = await claim(store, { count: 2 });
+    assert.deepEqual([first?.taskId, first?.journal.events], [parked.taskId, {}]);
+    assert.deepEqual([second?.journal.inputs.b?.response, second?.journal.events], [null, {}]);
+  },
+
   "a task's own timeout goes before those of its waits": async ({ store, clock }) => {
     const claimed = await begin(store, { timeoutMs: hour });
     await store.park(claimed, waits({ inputs: within(hour, "a") }), false);

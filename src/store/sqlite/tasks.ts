@@ -4,7 +4,7 @@ import { cleanMessage, instant, newTask } from "../rules.ts";
 import type { Census, Gone, ListFilter, LiveCount, NewTask, Place, QueueCount, Reuse, Task } from "../store.ts";
 import { decodeName, encodeName, fromValues, toTask, type TaskRow } from "./rows.ts";
 import type { Statements } from "./statements.ts";
-import { end, enqueue, reveal, touch, wake } from "./transitions.ts";
+import { end, enqueue, reveal, touch, unwind, wake } from "./transitions.ts";
 import { endLateOf, endLateAt, unanswered } from "./waits.ts";
 import type { Transaction } from "./writes.ts";
 
@@ -125,8 +125,7 @@ export function requestCancel(tx: Transaction, id: string, owner: string, graceM
     reveal(tx, row, {});
   } else if (row.unwind === 1 && row.epoch > 0) {
     row.cancelBy = instant(tx.now, graceMs);
-    tx.sql.closeInputs.run({ task: row.seq });
-    enqueue(tx, row.seq);
+    unwind(tx, row.seq);
     reveal(tx, row, { status: "working" });
   } else end(tx, row, { status: "cancelled", statusMessage: null }, "store");
   return toTask(tx.sql.findSeq.get({ seq: row.seq }) as unknown as TaskRow);

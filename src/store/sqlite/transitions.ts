@@ -77,9 +77,17 @@ export function end(tx: Transaction, row: TaskRow, outcome: Outcome, by: "attemp
 /** The end of a cancelled attempt: of the task too, unless its handler is to see the cancel and has attempts left. */
 export function endOrUnwind(tx: Transaction, row: TaskRow, by: "attempt" | "store"): void {
   if (row.unwind === 1 && row.strikes < row.attempts) {
-    enqueue(tx, row.seq);
-    touch(tx, row);
+    unwind(tx, row.seq);
+    if (row.status === "input_required") reveal(tx, row, { status: "working" });
+    else touch(tx, row);
   } else end(tx, row, { status: "cancelled", statusMessage: null }, by);
+}
+
+/** Queues a cancelled task for its handler to clean up: what it waited for is neither asked any more nor over. */
+export function unwind(tx: Transaction, task: number): void {
+  tx.sql.closeInputs.run({ task });
+  tx.sql.forgetAwaited.run({ task });
+  enqueue(tx, task);
 }
 
 /** Ends tasks that a statement found by their `seq`; tells how many there were. */
