@@ -108,7 +108,8 @@ export async function runRound({ databases, seed, tasks, blows, folder }: RoundO
   if (integrity !== "ok") complain(`the database is damaged: ${integrity}`);
   for (const text of (await lookForBroken(database)) ?? ["the database could not be read"])
     complain(`at the end: ${text}`);
-  if (driver.driven.length < tasks) complain(`only ${driver.driven.length} of ${tasks} tasks were taken`);
+  const taken = driver.driven.length + driver.results();
+  if (taken < tasks) complain(`only ${taken} of ${tasks} tasks were taken`);
   for (const task of driver.driven) {
     const evidence = { task, row: rows.get(task.taskId), history: history.tasks.get(task.taskId), graceMs };
     for (const fault of judge(evidence))
