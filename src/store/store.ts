@@ -145,7 +145,10 @@ export interface Waits {
   readonly timers: readonly { readonly key: string; readonly dueInMs: number }[];
 }
 
-/** A request, and how long it may stay open since it was first asked, or since the request `since` was. */
+/**
+ * A request, and how long it may stay open since it was first asked, or since the request `since` was. The instant that
+ * comes of it stays, with whatever length, or none, a later attempt asks.
+ */
 export interface InputWait {
   readonly key: string;
   readonly request: InputRequest;
@@ -153,7 +156,7 @@ export interface InputWait {
   readonly since?: string | undefined;
 }
 
-/** An event, and how long it may take to come since it was first awaited. */
+/** An event, and how long it may take to come since it was first awaited. Its instant stays, too. */
 export interface EventWait {
   readonly key: string;
   readonly timeoutMs?: number | undefined;
