@@ -74,7 +74,7 @@ export const codes = {
   },
   DECLINED: { rpc: -32603, text: "The person asked said no." },
   INPUT_CANCELLED: { rpc: -32603, text: "The person asked closed the question without an answer." },
-  WAIT_TIMED_OUT: { rpc: -32603, text: "Nothing came within the time that the tool waits for it." },
+  WAIT_TIMED_OUT: { rpc: -32603, text: "No answer came within the time that the tool waits for one." },
   STEP_INTERRUPTED: {
     rpc: -32603,
     text: "A step that may run only once was interrupted, and nobody knows whether it took effect.",

@@ -151,7 +151,7 @@ export function createContext(options: ContextOptions): TaskContext {
       const before = await ended(known);
       if (before !== null) return before.value as T;
       if (known !== undefined && how.once === true)
-        throw replay.use(new TaskError("STEP_INTERRUPTED", { detail: `It is "${key}".` }));
+        throw replay.use(new TaskError("STEP_INTERRUPTED", { detail: `Its key: "${key}".` }));
       signal.throwIfAborted();
       replay.live();
       return (await run(key, fn, how)) as T;
@@ -305,7 +305,7 @@ function inTime<T>(came: T | "timed out" | null, key: string): T {
   return came;
 }
 
-const timedOut = (key: string) => new TaskError("WAIT_TIMED_OUT", { detail: `It is "${key}".` });
+const timedOut = (key: string) => new TaskError("WAIT_TIMED_OUT", { detail: `Its key: "${key}".` });
 
 /** A promise that a handler forgot to await must not end the process of everybody's tasks when it is rejected. */
 function noticed<F extends (...args: never[]) => Promise<unknown>>(verb: F): F {

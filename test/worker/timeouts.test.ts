@@ -75,7 +75,7 @@ describe("a wait with a timeout", () => {
     await using bench = workbench([tool], { clock });
     const id = await waiting(bench, tool);
     clock.advance(hour);
-    const said = 'Nothing came within the time that the tool waits for it. It is "ship".';
+    const said = 'No answer came within the time that the tool waits for one. Its key: "ship".';
     expect(await ended(bench, id)).toMatchObject({ result: { isError: true, content: [{ text: said }] } });
     expect(runs.count).toBe(2);
   });

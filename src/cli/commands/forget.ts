@@ -17,8 +17,11 @@ interface ForgetOptions extends CommonOptions {
 export function addForget(program: Command, run: Run): void {
   const command = program
     .command("forget [id...]")
-    .description("Remember some tasks no more, or calls that got no answer; no server is told")
-    .option("--lost", "all calls whose process died before their answer, but for those that --repeat can still have")
+    .description("Take tasks, or calls that got no answer, out of ls, whatever their state; no server is told")
+    .option(
+      "--lost",
+      "all calls without an answer that no process waits for, but for those that --repeat can still have",
+    )
     .option("--force", "with an id: although another process seems to wait for it");
   examples(withTarget(command, { remote: true }), [
     "mcp-tasks forget 3fa9c1d2 77b0e4aa",
