@@ -108,8 +108,9 @@ async function follow(parts: CallParts, call: Call, left: AbortSignal, leave: ()
 function answerOf(given: Reply, { generation, tool }: Call): Answer {
   switch (given.kind) {
     case "result":
-    case "handle":
       return { result: resultFor(generation, tool, given.result) };
+    case "handle":
+      return { result: { ...markOf(generation), ...given.result } };
     case "round": {
       const asks = Object.keys(given.requests).length === 0 ? {} : { inputRequests: given.requests };
       return { result: { resultType: "input_required", ...asks, requestState: given.state } };
@@ -124,6 +125,11 @@ function answerOf(given: Reply, { generation, tool }: Call): Answer {
 }
 
 function resultFor(generation: Generation, tool: TaskTool, result: CallToolResult): object {
-  if (generation === "declared" || generation === "rounds") return { resultType: "complete", ...result };
-  return legacyResult(result, isListedWrapped(tool));
+  const mark = markOf(generation);
+  return mark === null ? legacyResult(result, isListedWrapped(tool)) : { ...mark, ...result };
+}
+
+/** What says that a result is a whole one, in the protocol that has such marks. */
+function markOf(generation: Generation): { readonly resultType: "complete" } | null {
+  return generation === "declared" || generation === "rounds" ? { resultType: "complete" } : null;
 }

@@ -51,7 +51,7 @@ export interface Push {
   asker(): Asker;
 }
 
-/** What a call is answered with. `handle`, `task` and `error` are none of the results that the SDK lets through. */
+/** What a call is answered with. A `handle` is shown as it is, and no result of the tool's. */
 export type Reply =
   | { readonly kind: "result"; readonly result: CallToolResult }
   | { readonly kind: "round"; readonly requests: InputRequests; readonly state: string }

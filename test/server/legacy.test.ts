@@ -569,3 +569,12 @@ test("structured content that is no object is wrapped as its schema is listed, f
     expect((await held).result.structuredContent).toEqual({ result: structuredContent });
   }
 });
+
+test("a handle is shown as it is, whatever the tool's own results look like", async () => {
+  const union = taskTool({ name: "optional", outputSchema: z.union([z.object({ a: z.string() }), z.string()]), run });
+  await using served = await open({}, {}, { hold: 0 }, { tools: [union] });
+  const client = await oldClient(served.listening.url);
+  const { result } = await client.call("tools/call", { name: "optional", arguments: {} });
+  const [task] = await served.tasks();
+  expect(result.structuredContent).toMatchObject({ taskId: task!.id, status: "working" });
+});
