@@ -12,6 +12,7 @@ import type { Clock } from "../clock.ts";
 import { type RpcError, TaskError } from "../errors.ts";
 import { capabilitiesKey, tasksExtension } from "../protocol/capabilities.ts";
 import { heedsKeys } from "../protocol/idempotency.ts";
+import { isObject } from "../protocol/json.ts";
 import { failureOf } from "./failures.ts";
 import { KnownTools } from "./tools.ts";
 import { type ServerIdentity, makePatient, serverOf } from "./transport.ts";
@@ -67,9 +68,6 @@ const longestTimeout = 2 ** 31 - 1;
 
 /** Messages that carry the declaration already: a second `TaskClient` on the same client leaves them alone. */
 const declared = new WeakSet<object>();
-
-const isObject = (value: unknown): value is Record<string, unknown> =>
-  typeof value === "object" && value !== null && !Array.isArray(value);
 
 /**
  * The request with the extension in its envelope (and the rest of `ours`, where nothing is declared for that), or

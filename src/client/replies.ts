@@ -6,6 +6,7 @@ import {
   InputRequiredCallToolResultV2Schema,
 } from "@modelcontextprotocol/ext-tasks/core/v2";
 import type { InputRequests } from "../protocol/input.ts";
+import { isObject } from "../protocol/json.ts";
 import type { DetailedTask, WireTask } from "../protocol/wire.ts";
 import type { Answer } from "./connection.ts";
 import { invalid } from "./failures.ts";
@@ -21,9 +22,6 @@ export interface Report {
   readonly task: DetailedTask;
   readonly pollHint: unknown;
 }
-
-const isObject = (value: unknown): value is Record<string, unknown> =>
-  typeof value === "object" && value !== null && !Array.isArray(value);
 
 /**
  * The value with two faults mended that servers really have, and that leave no doubt about the task: a poll interval

@@ -1,3 +1,5 @@
+import { isObject } from "./json.ts";
+
 /** The extension's name, in client and server capabilities (Tasks extension, "Extension Identifier"). */
 export const tasksExtension = "io.modelcontextprotocol/tasks";
 
@@ -22,9 +24,6 @@ export const noCapabilities: ClientCapabilities = {
   sampling: { basic: false, tools: false },
   roots: false,
 };
-
-const isObject = (value: unknown): value is Record<string, unknown> =>
-  typeof value === "object" && value !== null && !Array.isArray(value);
 
 /**
  * Reads a client's declared capabilities (the value under {@link capabilitiesKey}). An empty `elicitation` means

@@ -1,3 +1,4 @@
+import { isObject } from "./json.ts";
 import type { DetailedTask, WireTask } from "./wire.ts";
 
 /** The protocol whose core has tasks. */
@@ -52,8 +53,7 @@ export function legacyTask(task: WireTask | DetailedTask): LegacyTask {
 export function legacyResult<R extends { readonly structuredContent?: unknown }>(result: R, wrapped: boolean): R {
   const { structuredContent: value } = result;
   if (value === undefined) return result;
-  const isObject = typeof value === "object" && value !== null && !Array.isArray(value);
-  return isObject && !wrapped ? result : { ...result, structuredContent: { result: value } };
+  return isObject(value) && !wrapped ? result : { ...result, structuredContent: { result: value } };
 }
 
 /** The first words of a tool's error. */

@@ -7,6 +7,7 @@ import {
 } from "@modelcontextprotocol/server";
 import { capabilitiesKey, readCapabilities, tasksProtocol, type ClientCapabilities } from "../protocol/capabilities.ts";
 import { isTaskId } from "../protocol/ids.ts";
+import { isObject } from "../protocol/json.ts";
 import type { TaskTool } from "../tool.ts";
 import type { Params } from "./methods.ts";
 import { Recent } from "./recent.ts";
@@ -149,10 +150,6 @@ export function written(json: unknown): string | undefined {
   } catch {
     return undefined;
   }
-}
-
-function isObject(value: unknown): value is Record<string, unknown> {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
 function isRequestId(value: unknown): value is RequestId {

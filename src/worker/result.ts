@@ -1,6 +1,7 @@
 import { CallToolResultV2Schema } from "@modelcontextprotocol/ext-tasks/core/v2";
 import { ProtocolError } from "@modelcontextprotocol/server";
 import { codes, TaskError, type RpcError } from "../errors.ts";
+import { isObject } from "../protocol/json.ts";
 import type { Outcome } from "../store/store.ts";
 import type { TaskTool } from "../tool.ts";
 
@@ -60,15 +61,14 @@ async function checked(tool: TaskTool, value: unknown): Promise<Outcome> {
 function withContent(result: Record<string, unknown>): Record<string, unknown> {
   const { content = [], structuredContent: value } = result;
   if (value === undefined || !Array.isArray(content)) return result;
-  const isObject = typeof value === "object" && value !== null && !Array.isArray(value);
-  const says = isObject ? result.content !== undefined : content.some((block: unknown) => isText(block));
+  const says = isObject(value) ? result.content !== undefined : content.some((block: unknown) => isText(block));
   return says
     ? result
     : { ...result, content: [...(content as unknown[]), { type: "text", text: serialize(value) ?? "" }] };
 }
 
 function isText(block: unknown): boolean {
-  return typeof block === "object" && block !== null && (block as { type?: unknown }).type === "text";
+  return isObject(block) && block.type === "text";
 }
 
 async function outputMisfit(tool: TaskTool, structuredContent: unknown): Promise<string | null> {
