@@ -151,8 +151,23 @@ test.for([
   expect(ours).toMatchObject({ tasks });
 });
 
-test("whatever is sent, the two ways answer alike, and make as many tasks", { timeout: 120_000 }, async () => {
+/** Sends calls that are nearly good. A quarter of them at least must have been good enough, or little was compared. */
+async function alikeWhatever(
+  start: fc.Arbitrary<{ readonly name: string; readonly changes: readonly Change[] }>,
+  call: (name: string, args: object) => Sent,
+  numRuns: number,
+): Promise<void> {
   let made = 0;
+  const alikeOnce = fc.asyncProperty(start, async ({ name, changes }) => {
+    const { ours, stock } = await both(changed(call(name, { text: "nonce-00000000" }), changes));
+    expect(ours).toEqual(stock);
+    made += ours?.tasks ?? 0;
+  });
+  await fc.assert(alikeOnce, { numRuns });
+  expect(made).toBeGreaterThan(numRuns / 4);
+}
+
+test("whatever is sent, the two ways answer alike, and make as many tasks", { timeout: 120_000 }, async () => {
   const start = fc.record({
     name: of("optional", "optional", "required", "typed", "asks_first", "plain", "mirrored"),
     changes: fc.array(
@@ -172,15 +187,7 @@ test("whatever is sent, the two ways answer alike, and make as many tasks", { ti
       { maxLength: 2 },
     ),
   });
-  await fc.assert(
-    fc.asyncProperty(start, async ({ name, changes }) => {
-      const { ours, stock } = await both(changed(calling(name, { text: "nonce-00000000" }), changes));
-      expect(ours).toEqual(stock);
-      made += ours?.tasks ?? 0;
-    }),
-    { numRuns: 400 },
-  );
-  expect(made).toBeGreaterThan(100);
+  await alikeWhatever(start, calling, 400);
 });
 
 test.for([
@@ -200,7 +207,6 @@ test.for([
 });
 
 test("in 2025-11-25 too, whatever is sent, the two ways answer alike", { timeout: 120_000 }, async () => {
-  let made = 0;
   const start = fc.record({
     name: of("optional", "optional", "required", "each", "plain"),
     changes: fc.array(
@@ -208,7 +214,7 @@ test("in 2025-11-25 too, whatever is sent, the two ways answer alike", { timeout
         change,
         header("mcp-protocol-version", of("2025-06-18", "2025-03-26", "2024-11-05", "2026-07-28", "1999-01-01")),
         header("mcp-name", of("optional", "\u00e9")),
-        header("mcp-session-id", of("x", `${session}x`, session.replace(".fus", ".o"))),
+        header("mcp-session-id", of("x", `${session}x`, session.replace(".fustr.", ".fustro."))),
         key("message", "method", of<unknown>("tools/call", "tools/list", "tasks/get")),
         key("params", "name", fc.oneof(anyValue, of<unknown>("optional", "required", "plain", "task_cancel"))),
         key("params", "arguments", fc.oneof(anyValue, of<unknown>({ text: "nonce-00000000", count: 2 }, { text: 1 }))),
@@ -218,15 +224,7 @@ test("in 2025-11-25 too, whatever is sent, the two ways answer alike", { timeout
       { maxLength: 2 },
     ),
   });
-  await fc.assert(
-    fc.asyncProperty(start, async ({ name, changes }) => {
-      const { ours, stock } = await both(changed(callingOld(name, { text: "nonce-00000000" }), changes));
-      expect(ours).toEqual(stock);
-      made += ours?.tasks ?? 0;
-    }),
-    { numRuns: 300 },
-  );
-  expect(made).toBeGreaterThan(75);
+  await alikeWhatever(start, callingOld, 300);
 });
 
 test.for([
