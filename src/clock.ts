@@ -12,20 +12,23 @@ const longestTimer = 2 ** 31 - 1;
 /** The machine's clock. */
 export const systemClock: Clock = {
   now: () => Date.now(),
-  after(ms, fn) {
-    if (ms <= longestTimer) {
-      const only = setTimeout(fn, Math.max(0, ms));
-      return () => clearTimeout(only);
-    }
-    let timer: NodeJS.Timeout;
-    const arm = (left: number) => {
-      const part = Math.min(left, longestTimer);
-      timer = setTimeout(() => (left > part ? arm(left - part) : fn()), part);
-    };
-    arm(ms);
-    return () => clearTimeout(timer);
-  },
+  after: (ms, fn) => (ms <= longestTimer ? once(ms, fn) : inParts(ms, fn)),
 };
+
+function once(ms: number, fn: () => void): () => void {
+  const timer = setTimeout(fn, Math.max(0, ms));
+  return () => clearTimeout(timer);
+}
+
+function inParts(ms: number, fn: () => void): () => void {
+  let timer: NodeJS.Timeout;
+  const arm = (left: number) => {
+    const part = Math.min(left, longestTimer);
+    timer = setTimeout(() => (left > part ? arm(left - part) : fn()), part);
+  };
+  arm(ms);
+  return () => clearTimeout(timer);
+}
 
 /** Says how many milliseconds have passed since it was made. A clock that is set back doesn't take any of them away. */
 export function stopwatch(clock: Clock): () => number {

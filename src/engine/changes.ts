@@ -1,12 +1,13 @@
 import { stopwatch, type Clock } from "../clock.ts";
 import type { TaskStore } from "../store/store.ts";
+import { wokenBy } from "./stops.ts";
 
 /** Turns the store's one stream of hints into hints for each task. */
 export interface Changes {
   watch(id: string, changed: () => void): () => void;
   watchAll(changed: () => void): () => void;
   /**
-   * Calls `look` now, after each hint, and now and then in case one was lost, until it gives true, the time is up or the
+   * Calls `look` now, after each hint, and now and then in case one was lost, until it gives true, the time is up or a
    * signal aborts. One timer at a time, and no look without a reason. `fresh`: the first look makes what is watched, and
    * the one hint of that is no news.
    */
@@ -20,6 +21,8 @@ export interface Span {
   readonly forMs: number;
   /** Ends the wait early. */
   readonly signal: AbortSignal;
+  /** Does the same, for many waits at once. */
+  readonly stop?: AbortSignal;
 }
 
 /** The longest that a lost hint goes unnoticed by who waits for a value. */
@@ -69,7 +72,7 @@ export function createChanges(store: TaskStore, clock: Clock): Changes {
         settle();
       };
     },
-    async until(id, { forMs, signal }, look, fresh = false) {
+    async until(id, { forMs, signal, stop }, look, fresh = false) {
       const passed = stopwatch(clock);
       let wake: (() => void) | undefined;
       let hints = 0;
@@ -77,14 +80,16 @@ export function createChanges(store: TaskStore, clock: Clock): Changes {
         hints += 1;
         wake?.();
       });
-      const aborted = () => wake?.();
-      signal.addEventListener("abort", aborted);
+      const isOver = () => signal.aborted || stop?.aborted === true;
+      const over = () => wake?.();
+      const stopped = stop === undefined ? null : wokenBy(stop).add(over);
+      signal.addEventListener("abort", over);
       try {
         for (let ours = fresh ? 1 : 0; ; ours = 0) {
           hints = 0;
           if (await look()) return;
           const leftMs = forMs - passed();
-          if (leftMs <= 0 || signal.aborted) return;
+          if (leftMs <= 0 || isOver()) return;
           if (hints > ours) continue;
           const { promise, resolve } = Promise.withResolvers<void>();
           wake = resolve;
@@ -92,10 +97,11 @@ export function createChanges(store: TaskStore, clock: Clock): Changes {
           await promise;
           cancel();
           // Nobody asks for what came to light in the last moment: a hint would have told.
-          if (hints <= ours && (signal.aborted || passed() >= forMs)) return;
+          if (hints <= ours && (isOver() || passed() >= forMs)) return;
         }
       } finally {
-        signal.removeEventListener("abort", aborted);
+        signal.removeEventListener("abort", over);
+        stopped?.delete(over);
         stopWatching();
       }
     },

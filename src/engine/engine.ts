@@ -116,24 +116,19 @@ export function createEngine(options: EngineOptions): Engine {
     return created;
   }
 
-  /** Makes a task at the first look, and reads it at all others: what it is made of is not kept while it is waited for. */
-  function creating(task: TaskToCreate, id: string): () => Promise<Task> {
-    const { owner } = task;
-    let toMake: TaskToCreate | null = task;
-    return () => {
-      if (toMake === null) return read(id, owner);
-      const made = begin(toMake, id);
-      toMake = null;
-      return made;
-    };
-  }
-
-  /** Waits for a task. `fresh`: the first look makes it. */
-  async function follow(id: string, wait: Wait, find: () => Promise<Task>, fresh = false): Promise<Task> {
+  /**
+   * Waits for a task, which is made at the first look if it is `new`: it is watched from before it exists, so that nothing
+   * it does falls in between. Not an async function: there is one of these for each call that is held, and what it would
+   * keep meanwhile counts.
+   */
+  function follow(id: string, owner: string, wait: Wait, made: TaskToCreate | null = null): Promise<Task> {
+    let toMake = made;
     let last: Task | undefined;
     const look = async () => {
+      const make = toMake;
+      toMake = null;
       try {
-        last = await find();
+        last = await (make === null ? read(id, owner) : begin(make, id));
       } catch (thrown) {
         // A store that is away for a moment is no reason to give up on what is seen later.
         const error = asTaskError(thrown);
@@ -141,19 +136,13 @@ export function createEngine(options: EngineOptions): Engine {
         options.onError?.(error);
         return false;
       }
-      return wait.seen(last);
+      // Another one may stand for the call already.
+      return last.id !== id || wait.seen(last);
     };
-    await changes.until(id, wait, look, fresh);
-    return last as unknown as Task;
-  }
-
-  const watchOver = (id: string, owner: string, wait: Wait) => follow(id, wait, () => read(id, owner));
-
-  async function followNew(id: string, owner: string, wait: Wait, find: () => Promise<Task>): Promise<Task> {
-    // Watched from before it exists, so that nothing it does falls in between.
-    const isOurs = (seen: Task) => seen.id !== id || wait.seen(seen);
-    const made = await follow(id, { ...wait, seen: isOurs }, find, true);
-    return made.id === id ? made : watchOver(made.id, owner, wait);
+    const found = () => last as Task;
+    return changes
+      .until(id, wait, look, made !== null)
+      .then(() => (found().id === id ? found() : follow(found().id, owner, wait)));
   }
 
   async function sweep(): Promise<boolean> {
@@ -177,7 +166,7 @@ export function createEngine(options: EngineOptions): Engine {
 
   return {
     create(task, wait, id = newId()) {
-      if (wait !== undefined && wait.forMs > 0) return followNew(id, task.owner, wait, creating(task, id));
+      if (wait !== undefined && wait.forMs > 0) return follow(id, task.owner, wait, task);
       return begin(task, id).then((made) => {
         wait?.seen(made);
         return made;
@@ -205,12 +194,12 @@ export function createEngine(options: EngineOptions): Engine {
     watch: changes.watch,
     watchAll: changes.watchAll,
 
-    wait: watchOver,
+    wait: (id, owner, wait) => follow(id, owner, wait),
     page: (owner, after, limit) => store.page(owner, after, limit),
 
     async settled(id, owner, signal) {
       signal.throwIfAborted();
-      const task = await watchOver(id, owner, { forMs: Infinity, signal, seen: ({ status }) => status !== "working" });
+      const task = await follow(id, owner, { forMs: Infinity, signal, seen: ({ status }) => status !== "working" });
       if (task.status === "working") signal.throwIfAborted();
       return task;
     },

@@ -2,6 +2,7 @@ import type { JSONRPCMessage, RequestId } from "@modelcontextprotocol/server";
 
 /** A call that another request of its session can cancel. */
 export interface OpenCall {
+  /** Aborts as soon as nobody waits for it, for whatever reason. */
   readonly signal: AbortSignal;
   /** The call is answered. */
   leave(): void;
@@ -15,7 +16,8 @@ export interface Origin {
 
 /** The open calls of sessions: over HTTP, a cancellation comes as a request of its own, to a server of its own. */
 export interface OpenCalls {
-  enter(from: Origin, id: RequestId): OpenCall;
+  /** `left` aborts when the request's own connection is gone. */
+  enter(from: Origin, id: RequestId, left: AbortSignal): OpenCall;
   /** Cancels what a `notifications/cancelled` from there names. */
   hear(from: Origin, message: JSONRPCMessage): void;
 }
@@ -25,13 +27,18 @@ export function createOpenCalls(): OpenCalls {
   const keyOf = ({ session, owner }: Origin, id: unknown) => JSON.stringify([session, owner, id]);
 
   return {
-    enter(from, id) {
+    enter(from, id, left) {
       const key = keyOf(from, id);
       const controller = new AbortController();
+      const gone = () => controller.abort(left.reason);
+      if (left.aborted) gone();
+      // AbortSignal.any would keep a kilobyte more for as long as the call is open.
+      left.addEventListener("abort", gone);
       open.set(key, controller);
       return {
         signal: controller.signal,
         leave() {
+          left.removeEventListener("abort", gone);
           if (open.get(key) === controller) open.delete(key);
         },
       };

@@ -108,14 +108,14 @@ export function addCompanions(mcp: McpServer, parts: CompanionParts, host: Compa
       annotations: { readOnlyHint: true, openWorldHint: false },
       inputSchema: taskSchema,
     },
-    async ({ taskId }, owner, { send, params, signal: left }) => {
+    async ({ taskId }, owner, { send, params, signal }) => {
       const report = progressReports(parts.clock, progressTo(send, params));
       const seen = (task: Task) => {
         report(task);
         return task.status !== "working";
       };
-      const signal = AbortSignal.any([left, host.stop]);
-      const task = await engine.wait(taskId, owner, { forMs: longestWaitMs, signal, seen });
+      const { stop } = host;
+      const task = await engine.wait(taskId, owner, { forMs: longestWaitMs, signal, stop, seen });
       return isTerminal(task.status) ? outcomeOf(task) : told(task);
     },
   );

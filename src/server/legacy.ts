@@ -124,13 +124,13 @@ function open(
 ): Waiting & { leave(): void } {
   const { id, params, auth, send, signal } = incoming;
   const who = owner(auth);
-  const call = session === null ? null : calls.enter({ session, owner: who }, id);
+  const call = session === null ? null : calls.enter({ session, owner: who }, id, signal);
   return {
     owner: who,
     client,
     send,
     progress: progressTo(send, params, typeof params.taskId === "string" ? params.taskId : null),
-    signal: call === null ? signal : AbortSignal.any([signal, call.signal]),
+    signal: call?.signal ?? signal,
     leave: () => call?.leave(),
   };
 }

@@ -11,7 +11,8 @@ export function stoppable(handle: (incoming: IncomingMessage, outgoing: ServerRe
   };
   const server = createServer((incoming, outgoing) => {
     open += 1;
-    outgoing.once("close", () => {
+    // It closes once, and listening for more than that takes less memory.
+    outgoing.on("close", () => {
       open -= 1;
       settle();
     });

@@ -89,7 +89,9 @@ export async function reply(parts: ReplyParts, call: Call): Promise<Reply> {
   }
   call.signal.throwIfAborted();
   call.stop.throwIfAborted();
-  const task = await startOnce(parts, call, way, before.answers, state.before?.taskId);
+  const id = state.before?.taskId;
+  const { answers } = before;
+  const task = await (id === undefined ? start(parts, call, way, answers) : startOnce(parts, call, way, answers, id));
   return answer(parts, call, way, state, task);
 }
 
@@ -113,9 +115,8 @@ async function askBefore({ tool, client, push, inputResponses }: Call, state: Ca
   return gathered.kind === "refused" ? { kind: "refusal", reply: failed(gathered.code) } : gathered;
 }
 
-/** Starts the task, and waits for its end as long as the policy says. A state that comes twice has started it already. */
-async function startOnce(parts: ReplyParts, call: Call, way: Way, answers: object, id?: string): Promise<Task> {
-  if (id === undefined) return await start(parts, call, way, answers);
+/** As `start`, where the state of an earlier round names the task: one that comes twice has started it already. */
+async function startOnce(parts: ReplyParts, call: Call, way: Way, answers: object, id: string): Promise<Task> {
   const follow = () =>
     parts.engine.wait(id, call.owner, waitOf(call, way, progressReports(parts.clock, call.progress)));
   try {
@@ -131,13 +132,14 @@ async function startOnce(parts: ReplyParts, call: Call, way: Way, answers: objec
   }
 }
 
-async function start(parts: ReplyParts, call: Call, way: Way, answers: object, id?: string): Promise<Task> {
+/** Starts the task, and waits for its end as long as the policy says. Keeps no more meanwhile than it has to. */
+function start(parts: ReplyParts, call: Call, way: Way, answers: object, id?: string): Promise<Task> {
   const { engine, clock, keepAuth } = parts;
-  const { tool } = call;
+  const { tool, push } = call;
   const made = newTaskOf(tool);
   const report = progressReports(clock, call.progress);
   const wait = waitOf(call, way, report);
-  const task = await engine.create(
+  const settled = engine.create(
     {
       ...made,
       keepMs: Math.max(made.keepMs, leastKept(call, way)),
@@ -151,7 +153,8 @@ async function start(parts: ReplyParts, call: Call, way: Way, answers: object, i
     wait,
     id,
   );
-  return call.push === null || way.waits === "not" ? task : askMeanwhile(engine, task, call.push.asker(), wait, report);
+  if (push === null || way.waits === "not") return settled;
+  return settled.then((task) => askMeanwhile(engine, task, push.asker(), wait, report));
 }
 
 /** Goes on with the task of an earlier round. Answers are taken by their keys, so that a repeated round changes nothing. */

@@ -92,8 +92,9 @@ export function taskServers(parts: ServerParts, factory: McpServerFactory, strea
   const callParts = { ...parts, connection, stop };
 
   function track<T>(call: Promise<T>): Promise<T> {
-    const settled = call.catch(() => {}).finally(() => calls.delete(settled));
-    calls.add(settled);
+    const settled = () => calls.delete(call);
+    calls.add(call);
+    call.then(settled, settled);
     return call;
   }
 
@@ -156,7 +157,7 @@ export function taskServers(parts: ServerParts, factory: McpServerFactory, strea
     kept: (request) => Promise.all(keepings.get(request) ?? []),
     async stop() {
       stopping.abort(new TaskError("SHUTTING_DOWN"));
-      while (calls.size > 0) await Promise.all(calls);
+      while (calls.size > 0) await Promise.allSettled(calls);
       // The SDK still has to write the answers, which takes it no longer than a turn.
       await setImmediate();
     },

@@ -17,12 +17,16 @@ export interface Patience {
 }
 
 /** Waits as long as the way says, for anything that changes the answer. `report`: what is seen meanwhile. */
-export function waitOf({ limits, signal, stop }: Patience, { waits }: Way, report: (task: Task) => void): Wait {
+export function waitOf(
+  { limits, signal, stop }: Patience,
+  { waits }: Way,
+  report: (task: Task) => void,
+): Required<Wait> {
   const forMs = { not: 0, grace: limits.graceMs, hold: limits.holdMs }[waits];
   return {
     forMs,
-    // Nothing can cut short what takes no time.
-    signal: forMs === 0 ? signal : AbortSignal.any([signal, stop]),
+    signal,
+    stop,
     seen(task) {
       if (task.status !== "working") return true;
       report(task);
@@ -44,12 +48,12 @@ export async function askMeanwhile(
   engine: Engine,
   first: Task,
   asker: Asker,
-  wait: Wait,
+  wait: Required<Wait>,
   report: (task: Task) => void,
 ): Promise<Task> {
   const patient = {
     forMs: Infinity,
-    signal: AbortSignal.any([wait.signal, asker.stuck]),
+    signal: AbortSignal.any([wait.signal, wait.stop, asker.stuck]),
     seen(now: Task) {
       asker.see(now);
       report(now);
@@ -58,7 +62,7 @@ export async function askMeanwhile(
   };
   let task = first;
   try {
-    while (task.status === "input_required" && !wait.signal.aborted && !asker.stuck.aborted) {
+    while (task.status === "input_required" && !patient.signal.aborted) {
       task = await engine.wait(task.id, task.owner, patient);
       if (task.status === "working") task = await engine.wait(task.id, task.owner, wait);
     }
