@@ -1,4 +1,5 @@
-import { setTimeout as pause } from "node:timers/promises";
+import { DatabaseSync } from "node:sqlite";
+import { setImmediate, setTimeout as pause } from "node:timers/promises";
 import { describe, expect, test } from "vitest";
 import { taskTool } from "../../src/tool.ts";
 import type { Fields, Wire } from "../wire/client.ts";
@@ -20,7 +21,8 @@ const take = (given: string) => ({ action: "accept", content: { value: given } }
 /** A front end, and a place where workers of the same database and their journal are. */
 async function house(flags: readonly string[] = []) {
   const files = folder();
-  const db = ["--db", files.file("tasks.db"), ...flags];
+  const file = files.file("tasks.db");
+  const db = ["--db", file, ...flags];
   const path = files.file("journal");
   const front = await program([...db, "--role", "front"]);
   const workers: Program[] = [];
@@ -33,6 +35,20 @@ async function house(flags: readonly string[] = []) {
       const started = await program([...db, "--role", "worker", ...more]);
       workers.push(started);
       return started;
+    },
+    /** Stops a process where it keeps nobody from writing: what holds SQLite's lock holds up all others of the file. */
+    async freeze({ pid }: Program): Promise<void> {
+      using store = new DatabaseSync(file, { timeout: 0 });
+      for (;;) {
+        process.kill(pid, "SIGSTOP");
+        try {
+          store.exec("BEGIN IMMEDIATE; ROLLBACK");
+          return;
+        } catch {
+          process.kill(pid, "SIGCONT");
+          await setImmediate();
+        }
+      }
     },
     async [Symbol.asyncDispose]() {
       for (const process of [front, ...workers]) await process[Symbol.asyncDispose]();
@@ -73,7 +89,7 @@ describe.concurrent("work and recovery", () => {
     const frozen = await place.worker("--lease", "900");
     const id = await place.wire.start("steps", { path: place.path, n: 20, ms: 100 });
     await until("two steps ran", () => place.journal.count("step") >= 2);
-    process.kill(frozen.pid, "SIGSTOP");
+    await place.freeze(frozen);
     const other = await place.worker("--lease", "900");
     const ofOther = () => place.journal.lines().filter(([, , pid]) => pid === String(other.pid));
     await until("the other worker took over", () => ofOther().length > 0);
