@@ -117,12 +117,11 @@ export function createEngine(options: EngineOptions): Engine {
   }
 
   /**
-   * Waits for a task, which is made at the first look if it is `new`: it is watched from before it exists, so that nothing
-   * it does falls in between. Not an async function: there is one of these for each call that is held, and what it would
-   * keep meanwhile counts.
+   * Waits for a task. With `fresh` the first look makes it: it is watched from before it exists, so that nothing it does
+   * falls in between. Not an async function: each call that is held is in here, and what that would keep counts.
    */
-  function follow(id: string, owner: string, wait: Wait, made: TaskToCreate | null = null): Promise<Task> {
-    let toMake = made;
+  function follow(id: string, owner: string, wait: Wait, fresh: TaskToCreate | null = null): Promise<Task> {
+    let toMake = fresh;
     let last: Task | undefined;
     const look = async () => {
       const make = toMake;
@@ -139,10 +138,10 @@ export function createEngine(options: EngineOptions): Engine {
       // Another one may stand for the call already.
       return last.id !== id || wait.seen(last);
     };
-    const found = () => last as Task;
-    return changes
-      .until(id, wait, look, made !== null)
-      .then(() => (found().id === id ? found() : follow(found().id, owner, wait)));
+    return changes.until(id, wait, look, fresh !== null).then(() => {
+      const task = last as Task;
+      return task.id === id ? task : follow(task.id, owner, wait);
+    });
   }
 
   async function sweep(): Promise<boolean> {
