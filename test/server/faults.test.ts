@@ -7,6 +7,7 @@ import { sqlite } from "../../src/store/sqlite/index.ts";
 import { gather, questionsOf } from "../../src/server/before.ts";
 import { newTaskOf, taskTool } from "../../src/tool.ts";
 import { createEngine } from "../../src/engine/engine.ts";
+import { wokenBy } from "../../src/engine/stops.ts";
 import { authenticate, completed, eventually, open, parameters, declared, question, tools } from "./harness.ts";
 
 /** JSON that `JSON.parse` takes and `JSON.stringify` does not. */
@@ -124,6 +125,17 @@ test("who waits for a task learns of its end although every hint is lost", async
   await store.finish(claim!, completed("done"));
   clock.advance(10_000);
   expect(await settled).toMatchObject({ status: "completed" });
+});
+
+test("a wait that is over is not kept for the stop that could have ended it", async () => {
+  await using served = await open();
+  const made = { client: noCapabilities, owner: "", args: "{}", answers: "{}", auth: "null" };
+  const { signal: stop } = new AbortController();
+  const { signal } = new AbortController();
+  const kept: number[] = [];
+  const seen = () => kept.push(wokenBy(stop).size) > 0;
+  await served.engine.create({ ...newTaskOf(tools[0]!), ...made }, { forMs: 60_000, signal, stop, seen });
+  expect([...kept, wokenBy(stop).size]).toEqual([1, 0]);
 });
 
 test.each([{ maxBodyBytes: Number.NaN }, { maxStreams: -1 }, { maxTaskIds: Number.NaN }, { keepAliveMs: -5 }])(

@@ -78,6 +78,22 @@ test.for(protocols)("a request of %s that is aborted leaves its task alone, what
   }
 });
 
+test("a call whose connection is gone is none that its session can cancel", async () => {
+  await using served = await open({}, {}, { hold: "20s" });
+  const left = new AbortController();
+  const begun = nextTask();
+  const answered = served.handler.fetch(request("2025-11-25", left.signal));
+  await begun;
+  left.abort();
+  await (await answered).text();
+  const { headers } = held["2025-11-25"];
+  const body = JSON.stringify({ jsonrpc: "2.0", method: "notifications/cancelled", params: { requestId: 1 } });
+  await served.handler.fetch(new Request("http://127.0.0.1/mcp", { method: "POST", headers, body }));
+  // Waits for whatever is still open.
+  await served.handler.close();
+  expect(await served.tasks()).toMatchObject([{ status: "working", cancelRequested: false }]);
+});
+
 test("a request that is aborted after its answer is of no matter", async () => {
   using seen = uncaught();
   await using served = await open({}, {}, { hold: "20s" });

@@ -387,6 +387,26 @@ test("a call can be cancelled by another request of its session", async () => {
   expect(await served.engine.read(claim.taskId, "alice")).toMatchObject({ cancelRequested: true });
 });
 
+test("closing answers a call whose client is being asked with a handle, and the question stays open", async () => {
+  await using served = await open();
+  const client = await oldClient(served.listening.url);
+  const stream = await client.stream("tools/call", optional);
+  const claim = await take(served);
+  await served.engine.attempts.park(claim, asks("sure"), false);
+  expect(await stream.next()).toMatchObject({ method: "elicitation/create" });
+  const closed = served.handler.close();
+  const said = [await stream.next(), await stream.next()];
+  expect(said).toMatchObject([
+    { method: "notifications/cancelled" },
+    { result: { structuredContent: { taskId: claim.taskId } } },
+  ]);
+  await closed;
+  expect(await served.engine.read(claim.taskId, "")).toMatchObject({
+    status: "input_required",
+    cancelRequested: false,
+  });
+});
+
 test("whoever stops waiting for a result leaves the task alone", async () => {
   await using served = await open();
   const client = await oldClient(served.listening.url);
