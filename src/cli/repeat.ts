@@ -3,7 +3,7 @@ import { TaskError, idempotencyKey } from "../client/index.ts";
 import { digestOf } from "../protocol/digest.ts";
 import { heedsKeys } from "../protocol/idempotency.ts";
 import type { Context } from "./context.ts";
-import { CliError, exits, usage } from "./exit.ts";
+import { CliError, asCliError, exits, usage } from "./exit.ts";
 import { isRepeatable, meant, repeatLine, withoutTask } from "./remembered.ts";
 import type { Remote } from "./remote.ts";
 import { oneLine } from "./text.ts";
@@ -38,7 +38,6 @@ export async function startCall(
   repeated: string | undefined,
   how: FollowOptions,
 ): Promise<TaskRun> {
-  const { line } = context;
   const before = repeated === undefined ? undefined : await lostCall(context, remote, call, repeated);
   const key = before?.idempotencyKey;
   try {
@@ -47,15 +46,31 @@ export async function startCall(
     if (before !== undefined) await remote.dropCall(before.call);
     return run;
   } catch (thrown) {
-    if (!(thrown instanceof TaskError) || thrown.code !== "MAY_HAVE_STARTED") throw thrown;
+    if (!(thrown instanceof TaskError)) throw thrown;
+    if (thrown.code === "DEADLINE_PASSED") throw notStarted(context, call, thrown);
+    if (thrown.code !== "MAY_HAVE_STARTED") throw thrown;
     // Anything else says nothing of the call before.
     if (before !== undefined) await remote.dropCall(before.call);
     const own = (thrown.data as { idempotencyKey?: string } | undefined)?.idempotencyKey;
-    const entry = own && (await remote.known()).find((one) => one.idempotencyKey === own && one.taskId === null);
-    if (!entry) throw thrown;
-    throw new CliError(exits.unreachable, thrown.code, thrown.message, {
-      cause: thrown,
-      next: repeatLine(entry, line),
-    });
+    const left = own === undefined ? [] : await remote.known();
+    const entry = left.find((one) => one.idempotencyKey === own && one.taskId === null);
+    throw unanswered(context, thrown, entry);
   }
+}
+
+/** The time to wait is over, and no tool has begun to run: the call has not come through, or was asked something first. */
+function notStarted({ line }: Context, { name }: ToolCall, cause: TaskError): CliError {
+  const message = "The time to wait was over before the call could start. Nothing runs.";
+  return new CliError(exits.timedOut, cause.code, message, { cause, next: line("call", name, "…") });
+}
+
+/** A call without an answer: it was lost, or the time to wait was over first. `entry` is what is left to repeat. */
+function unanswered({ line }: Context, cause: TaskError, entry: LoggedTask | undefined): CliError {
+  const isLate = cause.cause instanceof TaskError && cause.cause.code === "DEADLINE_PASSED";
+  if (!isLate && entry === undefined) return asCliError(cause, line);
+  const how = { cause, next: entry === undefined ? line("ls") : repeatLine(entry, line) };
+  if (!isLate) return new CliError(exits.unreachable, cause.code, cause.message, how);
+  const way = entry === undefined ? "" : " The same call again, with --repeat, gives what became of it.";
+  const message = `The time to wait is over, and the call has no answer yet: the tool may be running. It stays in ls.${way}`;
+  return new CliError(exits.timedOut, cause.code, message, how);
 }

@@ -85,11 +85,12 @@ async function send(
     return readCall(await connection.callTool(params, { signal, timeoutMs, late }), generation);
   } catch (thrown) {
     const error = callError(asTaskError(thrown));
-    const reason = signal.aborted ? (signal.reason as TaskError) : undefined;
+    if (!signal.aborted) throw error;
+    const cause = signal.reason as TaskError;
     // A deadline says nothing of what became of the call; whoever aborted it has said enough.
-    throw reason === undefined || (reason.code === "DEADLINE_PASSED" && error.code === "MAY_HAVE_STARTED")
-      ? error
-      : reason;
+    throw cause.code === "DEADLINE_PASSED" && error.code === "MAY_HAVE_STARTED"
+      ? new TaskError("MAY_HAVE_STARTED", { cause })
+      : cause;
   }
 }
 

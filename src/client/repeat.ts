@@ -19,7 +19,11 @@ const mostTries = 5;
  * what `send` throws; where the answer stays lost, `MAY_HAVE_STARTED` with the key, whatever came of the last try.
  */
 export async function sendUntilAnswered<T>({ clock, signal, key }: RepeatOptions, send: () => Promise<T>): Promise<T> {
-  let lost: TaskError | undefined;
+  let facts: object | undefined;
+  const lost = (reason: TaskError) => {
+    const cause = hasPassed(signal) ? signal.reason : reason;
+    return new TaskError("MAY_HAVE_STARTED", { data: { ...facts, idempotencyKey: key }, cause });
+  };
   for (let tries = 1; ; tries += 1) {
     try {
       return await send();
@@ -28,17 +32,16 @@ export async function sendUntilAnswered<T>({ clock, signal, key }: RepeatOptions
       let reason = error;
       if (error.code === "MAY_HAVE_STARTED") {
         reason = asTaskError(error.cause);
-        const data = { ...(error.data as object | undefined), idempotencyKey: key };
-        lost = new TaskError("MAY_HAVE_STARTED", { data, cause: reason });
-      } else if (lost === undefined || isAnswer(error, signal)) throw error;
-      if (tries === mostTries || !isPassing(reason)) throw lost;
+        facts = error.data ?? {};
+      } else if (facts === undefined || isAnswer(error, signal)) throw error;
+      if (tries === mostTries || !isPassing(reason)) throw lost(reason);
       await pause(clock, Math.max(backoff(tries, defaultInterval), askedToWait(reason) ?? 0), signal);
-      if (signal.aborted) throw hasPassed(signal) ? lost : signal.reason;
+      if (signal.aborted) throw hasPassed(signal) ? lost(reason) : signal.reason;
     }
   }
 }
 
-const hasPassed = (signal: AbortSignal) => (signal.reason as TaskError).code === "DEADLINE_PASSED";
+const hasPassed = ({ reason }: AbortSignal) => reason instanceof TaskError && reason.code === "DEADLINE_PASSED";
 
 /** Whether an error of a later try says what became of the call: the server's answer, or the caller who left. */
 function isAnswer(error: TaskError, signal: AbortSignal): boolean {

@@ -13,7 +13,7 @@ export interface FollowOptions {
   readonly onAbort?: "cancel" | "detach";
   /**
    * How long to wait at most. It ends the waiting with `DEADLINE_PASSED`, never the task; with `MAY_HAVE_STARTED` while
-   * the server has not said whether there is a task.
+   * the server has not said whether there is a task, and the other as its cause.
    */
   readonly deadline?: Duration;
   /**

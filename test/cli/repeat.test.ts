@@ -43,11 +43,14 @@ test.each([[[]], [["--detach"]]])(
   async (words) => {
     await using fake = await server();
     const waited = await run(fake.at(...call, ...words, "--wait", "300ms"));
-    expect(waited.code).toBe(4);
+    expect(waited.code).toBe(7);
     const [row] = await remembered();
     expect(row).toMatchObject({ taskId: null, tool: "x", status: "unknown", idempotencyKey: fake.keys()[0] });
     const next = `mcp-tasks call x … --repeat ${row.call} --url ${fake.url}`;
-    expect(parsed(waited).error).toMatchObject({ code: "MAY_HAVE_STARTED", exit: 4, next });
+    expect(parsed(waited)).toMatchObject({
+      document: { status: "unknown", error: { code: "MAY_HAVE_STARTED" } },
+      error: { code: "MAY_HAVE_STARTED", exit: 7, message: expect.stringContaining("It stays in ls."), next },
+    });
     fake.state.answer = (reply) => reply.result(created());
     const repeated = await run(fake.at(...call, "--repeat", row.call.slice(0, 8)));
     expect(parsed(repeated)).toMatchObject({
@@ -64,7 +67,7 @@ test("on our own server the repeated call is the task that the first one began",
   await using fixture = await startFixture(["--db", db, "--poll", "250"]);
   await using proxy = await losesFirstAnswer(fixture.url);
   const begin = ["call", "slow_compute", "--arg", "seconds=0.5", "label=pi", "--json", "--url", proxy.url];
-  expect(await run([...begin, "--wait", "2s"])).toMatchObject({ code: 4 });
+  expect(await run([...begin, "--wait", "2s"])).toMatchObject({ code: 7 });
   expect(proxy.lost()).toBe(1);
   const [{ call: id }] = await remembered();
   const { document } = parsed(await run([...begin, "--repeat", id]));
@@ -78,7 +81,7 @@ test("a repeated call whose answer is lost as well stays once, with the same key
   await using fake = await server();
   await run(fake.at(...call, "--wait", "300ms"));
   const [{ call: id }] = await remembered();
-  expect(await run(fake.at(...call, "--repeat", id, "--wait", "300ms"))).toMatchObject({ code: 4 });
+  expect(await run(fake.at(...call, "--repeat", id, "--wait", "300ms"))).toMatchObject({ code: 7 });
   const rows = await remembered();
   expect(rows).toMatchObject([{ status: "unknown", idempotencyKey: fake.keys()[0] }]);
   // What says nothing of the first call leaves it as it was.
@@ -90,7 +93,7 @@ test("a repeated call whose answer is lost as well stays once, with the same key
 test("without a key nothing is sent again: MAY_HAVE_STARTED is all that is known", async () => {
   await using fake = await server([]);
   const waited = parsed(await run(fake.at(...call, "--wait", "300ms")));
-  expect(waited.error).toMatchObject({ code: "MAY_HAVE_STARTED", next: expect.stringContaining("doctor") });
+  expect(waited.error).toMatchObject({ code: "MAY_HAVE_STARTED", exit: 7, next: `mcp-tasks ls --url ${fake.url}` });
   const [{ call: id, ...row }] = await remembered();
   expect(row).toMatchObject({ status: "unknown", tool: "x" });
   for (const words of [

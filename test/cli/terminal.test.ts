@@ -117,6 +117,17 @@ describe.skipIf(!hasTmux)("on a terminal", () => {
     expect(server.of("tasks/update")).toEqual([]);
   });
 
+  test("a wait that ends at a question before the call starts says that nothing runs", async () => {
+    await using server = await fakeServer((_, reply) =>
+      reply.result({ resultType: "input_required", inputRequests: { who: form("Who?") } }),
+    );
+    const screen = onTerminal(["call", "shop", "--wait", "1s", "--url", server.url]);
+    const end = await screen.shows("exit 7");
+    expect(end).toContain("Who?");
+    expect(end).toContain("Nothing runs.");
+    expect(end).toContain(`  mcp-tasks call shop … --url ${server.url}`);
+  });
+
   test("declining is an answer", async () => {
     await using server = await scripted(() => asking({ who: form("Who?") }));
     const screen = onTerminal(["answer", "task-1", "--url", server.url]);

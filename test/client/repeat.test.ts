@@ -108,7 +108,7 @@ test("whoever leaves between two tries is told so, and a deadline leaves the que
   const late = tasks.callTool({ name: "x" }, { deadline: 60_000 }).catch((error: unknown) => error);
   await clock.waiting(60_000);
   clock.advance(60_000);
-  expect(await late).toMatchObject({ code: "MAY_HAVE_STARTED" });
+  expect(await late).toMatchObject({ code: "MAY_HAVE_STARTED", cause: { code: "DEADLINE_PASSED" } });
   await tasks.close();
 });
 
