@@ -4,7 +4,7 @@ import { digestOf } from "../protocol/digest.ts";
 import { heedsKeys } from "../protocol/idempotency.ts";
 import type { Context } from "./context.ts";
 import { CliError, asCliError, exits, usage } from "./exit.ts";
-import { isRepeatable, meant, repeatLine, withoutTask } from "./remembered.ts";
+import { isLost, isRepeatable, meant, repeatLine, withoutTask } from "./remembered.ts";
 import type { Remote } from "./remote.ts";
 import { oneLine } from "./text.ts";
 
@@ -28,8 +28,8 @@ async function lostCall({ line }: Context, remote: Remote, call: ToolCall, text:
 }
 
 /**
- * Calls a tool, or with `repeated` calls it again with the key of that call. A call whose answer is lost stays in the
- * log: this one, in place of the one that it repeats.
+ * Calls a tool, or with `repeated` calls it again with the key of that call. A call without an answer stays in the log,
+ * and where it was called again without one, under the id that it had.
  */
 export async function startCall(
   context: Context,
@@ -43,19 +43,28 @@ export async function startCall(
   try {
     const sent = key === undefined ? call : { ...call, _meta: { [idempotencyKey]: key } };
     const run = await remote.tasks.start(sent, { ...how, keep: true });
-    if (before !== undefined) await remote.dropCall(before.call);
+    if (key !== undefined) await dropCalls(remote, await callsOf(remote, key));
     return run;
   } catch (thrown) {
     if (!(thrown instanceof TaskError)) throw thrown;
-    if (thrown.code === "DEADLINE_PASSED") throw notStarted(context, call, thrown);
-    if (thrown.code !== "MAY_HAVE_STARTED") throw thrown;
-    // Anything else says nothing of the call before.
-    if (before !== undefined) await remote.dropCall(before.call);
-    const own = (thrown.data as { idempotencyKey?: string } | undefined)?.idempotencyKey;
-    const left = own === undefined ? [] : await remote.known();
-    const entry = left.find((one) => one.idempotencyKey === own && one.taskId === null);
-    throw unanswered(context, thrown, entry);
+    const own = key ?? (thrown.data as { idempotencyKey?: string } | undefined)?.idempotencyKey;
+    const calls = await callsOf(remote, own);
+    if (before !== undefined) await dropCalls(remote, calls, before.call);
+    if (thrown.code === "DEADLINE_PASSED" && before === undefined) throw notStarted(context, call, thrown);
+    if (thrown.code !== "MAY_HAVE_STARTED" && thrown.code !== "DEADLINE_PASSED") throw thrown;
+    throw unanswered(context, thrown, before ?? calls[0]);
   }
+}
+
+/** The calls with this key that have no task and that no other process waits for: those before, and the one just made. */
+async function callsOf(remote: Remote, key: string | undefined): Promise<LoggedTask[]> {
+  if (key === undefined) return [];
+  const entries = await remote.known().catch(() => []);
+  return entries.filter((entry) => entry.idempotencyKey === key && isLost(entry));
+}
+
+async function dropCalls(remote: Remote, calls: readonly LoggedTask[], except?: string): Promise<void> {
+  await Promise.all(calls.filter(({ call }) => call !== except).map(({ call }) => remote.dropCall(call)));
 }
 
 /** The time to wait is over, and no tool has begun to run: the call has not come through, or was asked something first. */
@@ -66,11 +75,11 @@ function notStarted({ line }: Context, { name }: ToolCall, cause: TaskError): Cl
 
 /** A call without an answer: it was lost, or the time to wait was over first. `entry` is what is left to repeat. */
 function unanswered({ line }: Context, cause: TaskError, entry: LoggedTask | undefined): CliError {
-  const isLate = cause.cause instanceof TaskError && cause.cause.code === "DEADLINE_PASSED";
+  const isLate = [cause, cause.cause].some((one) => one instanceof TaskError && one.code === "DEADLINE_PASSED");
   if (!isLate && entry === undefined) return asCliError(cause, line);
   const how = { cause, next: entry === undefined ? line("ls") : repeatLine(entry, line) };
   if (!isLate) return new CliError(exits.unreachable, cause.code, cause.message, how);
   const way = entry === undefined ? "" : " The same call again, with --repeat, gives what became of it.";
   const message = `The time to wait is over, and the call has no answer yet: the tool may be running. It stays in ls.${way}`;
-  return new CliError(exits.timedOut, cause.code, message, how);
+  return new CliError(exits.timedOut, "MAY_HAVE_STARTED", message, how);
 }

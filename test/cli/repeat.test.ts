@@ -77,13 +77,23 @@ test("on our own server the repeated call is the task that the first one began",
   expect(await remembered()).toEqual([]);
 });
 
-test("a repeated call whose answer is lost as well stays once, with the same key", async () => {
+test("a repeated call whose answer is lost as well stays as it was, under its own id", async () => {
   await using fake = await server();
   await run(fake.at(...call, "--wait", "300ms"));
-  const [{ call: id }] = await remembered();
-  expect(await run(fake.at(...call, "--repeat", id, "--wait", "300ms"))).toMatchObject({ code: 7 });
   const rows = await remembered();
-  expect(rows).toMatchObject([{ status: "unknown", idempotencyKey: fake.keys()[0] }]);
+  const { call: id } = rows[0];
+  const again = await run(fake.at(...call, "--repeat", id, "--wait", "300ms"));
+  expect(again.code).toBe(7);
+  expect(parsed(again).error.next).toContain(`--repeat ${id} `);
+  expect(await remembered()).toEqual(rows);
+  // One that dies while it repeats leaves another entry, which goes with it.
+  const dies = start(fake.at(...call, "--repeat", id));
+  await expect.poll(() => fake.keys()).toHaveLength(3);
+  dies.child.kill("SIGKILL");
+  await dies.done;
+  expect(await run(fake.at(...call, "--repeat", id, "--wait", "300ms"))).toMatchObject({ code: 7 });
+  expect(await remembered()).toEqual(rows);
+  expect(new Set(fake.keys())).toEqual(new Set([rows[0].idempotencyKey]));
   // What says nothing of the first call leaves it as it was.
   fake.state.answer = (reply) => reply.error(-32603, "busy");
   expect(await run(fake.at(...call, "--repeat", rows[0].call))).toMatchObject({ code: 8 });
