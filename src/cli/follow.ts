@@ -98,10 +98,11 @@ export async function follow(context: Context, remote: Remote, job: Job, how: Fo
       leave();
       if (taskId === undefined)
         out.say("No task was announced yet. Ctrl-C again within two seconds gives the call up.");
-      pressTimer = setTimeout(() => end("Interrupted; the task goes on."), secondPressWithin);
+      const said = taskId === undefined ? leftUnanswered("Interrupted") : "Interrupted; the task goes on.";
+      pressTimer = setTimeout(() => end(said), secondPressWithin);
     } else if (taskId === undefined) {
       giveUp.abort();
-      setTimeout(() => end("Interrupted; the call was given up."), 300);
+      setTimeout(() => end(leftUnanswered("Interrupted; the call was given up")), 300);
     } else if (presses > 2) {
       end("Interrupted; the server has not said whether it cancels the task.");
     } else {
@@ -166,6 +167,12 @@ export function askedTooEarly(thrown: unknown, { line }: Context, tool: string):
   const message = "The tool asks something before it starts, and nobody answered. Call it on a terminal.";
   return new CliError(exits.inputNeeded, "INPUT_NEEDED", message, { next: line("call", tool, "…") });
 }
+
+const leftUnanswered = (what: string) =>
+  `${what}, without an answer to the call. If it was sent, it may have started, and stays in ls.`;
+
+/** The end by Ctrl-C of a call that is not followed: nothing is known yet of what it becomes. */
+export const leftEarly = (context: Context) => interrupted(context, leftUnanswered("Interrupted"), undefined);
 
 function interrupted({ out, line }: Context, message: string, taskId: string | undefined): CliError {
   // People were told at once.

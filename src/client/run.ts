@@ -19,7 +19,8 @@ export interface FollowOptions {
   /**
    * Keeps the task in the log when it is over, until {@link TaskClient.forget}. By default it leaves the log on the turn
    * of the event loop after its outcome was handed over: what the host does with that at once comes first. A call whose
-   * answer was lost (`MAY_HAVE_STARTED`) stays in the log as well, and the next `resumeAll` tells it once more.
+   * answer was lost (`MAY_HAVE_STARTED`), or that was aborted before it came, stays in the log as well, and the next
+   * `resumeAll` tells it once more.
    */
   readonly keep?: boolean;
 }

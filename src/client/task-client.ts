@@ -170,7 +170,7 @@ export class TaskClient {
    * Throws as {@link TaskClient.callTool}.
    */
   async start(call: ToolCall, options: FollowOptions = {}): Promise<TaskRun> {
-    const { signal, onAbort = "cancel", deadline } = options;
+    const { signal, onAbort = "cancel", deadline, keep = false } = options;
     const { clock, input, onError } = this.#host;
     const startedAt = clock.now();
     if (signal?.aborted === true) {
@@ -183,8 +183,8 @@ export class TaskClient {
     const late = (result: unknown) => {
       const taskId = visibleTask(result);
       if (taskId === undefined || signal?.aborted !== true) return;
-      if (onAbort === "cancel") this.cancel(taskId).catch(onError);
-      else record.write({ taskId, state: "working" }).catch(onError);
+      if (keep || onAbort === "detach") record.write({ taskId, state: "working" }).catch(onError);
+      if (onAbort === "cancel") this.cancel(taskId, { keep }).catch(onError);
     };
     const host: CallHost = {
       connection: this.#connection,
@@ -209,9 +209,10 @@ export class TaskClient {
     } catch (error) {
       // Whoever only left may want to know later what became of the call, and so may who keeps what has no outcome yet.
       const { code } = asTaskError(error);
-      if (code === "DETACHED" || (code === "MAY_HAVE_STARTED" && options.keep === true))
-        await this.#ledger.leave(record);
-      else this.#forget(record.entry.call);
+      const hasOutcome = code !== "DETACHED" && !(keep && (code === "CANCELLED" || code === "MAY_HAVE_STARTED"));
+      // What was asked first, and is left there, has not begun.
+      if (hasOutcome || record.entry.state === "asking") this.#forget(record.entry.call);
+      else await this.#ledger.leave(record);
       throw error;
     }
   }

@@ -342,6 +342,27 @@ describe("130 interrupted", () => {
     expect(stderr).not.toContain("the task goes on");
   });
 
+  test.each([
+    ["twice", []],
+    ["once", []],
+    ["once", ["--detach"]],
+  ])("before any answer, pressed %s, the call stays in ls %j", async (times, words) => {
+    await using server = await fakeServer(() => {});
+    const running = start(["call", "x", ...words, "--url", server.url]);
+    await expect.poll(() => server.of("tools/call")).toHaveLength(1);
+    running.child.kill("SIGINT");
+    if (times === "twice") {
+      await running.said("Ctrl-C again");
+      running.child.kill("SIGINT");
+    }
+    const { code, stderr } = await running.done;
+    expect(code).toBe(130);
+    expect(stderr).toContain("it may have started, and stays in ls.\n");
+    expect(stderr).toContain(`\n  mcp-tasks ls --url ${server.url}\n`);
+    const { tasks } = parsed(await run(["ls", "--json", "--url", server.url])).document;
+    expect(tasks).toMatchObject([{ taskId: null, status: "unknown", tool: "x" }]);
+  });
+
   test("with --json there is the document, and the way back in the error", async () => {
     await using server = await taskServer(() => asking({ who: form("Who?") }));
     const running = start(["watch", "task-1", "--json", "--url", server.url]);

@@ -10,6 +10,7 @@ import { ManualClock } from "./clock.ts";
 import { type FakeServer, type Reply, type Script, fakeServer } from "./fake-http.ts";
 import { losesFirstAnswer } from "./lossy-proxy.ts";
 import { connected } from "./setup.ts";
+import { form } from "./wire.ts";
 
 const heeding = { [tasksExtension]: {}, [idempotencyExtension]: { tools: ["x"] } };
 const done = { resultType: "complete", content: [{ type: "text", text: "done" }] };
@@ -148,6 +149,40 @@ test("a call whose answer was lost stays in the log with keep, and the next resu
   expect(server.of("tools/call")).toHaveLength(2);
   await tasks.close();
 });
+
+test.each(["cancel", "detach"] as const)(
+  "a call that was left before its answer stays in the log with keep (%s)",
+  async (onAbort) => {
+    const calls = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+    let asks = false;
+    await using server = await fakeServer((_, reply) => {
+      if (asks) reply.result({ resultType: "input_required", inputRequests: { who: form("Who?") } });
+      else calls[server.of("tools/call").length - 1]!.resolve();
+    }, heeding);
+    const log = memoryLog();
+    const asked = Promise.withResolvers<void>();
+    const elicit = () => (asked.resolve(), new Promise<never>(() => {}));
+    const tasks = await connected(server, { log, input: { elicit } });
+    const call = async (name: string, keep: boolean, sent: Promise<void>) => {
+      const controller = new AbortController();
+      const result = tasks
+        .callTool({ name }, { signal: controller.signal, onAbort, keep })
+        .catch((error: unknown) => error);
+      await sent;
+      controller.abort();
+      return await result;
+    };
+    const code = onAbort === "cancel" ? "CANCELLED" : "DETACHED";
+    expect(await call("x", true, calls[0]!.promise)).toMatchObject({ code });
+    const [entry] = await log.list();
+    expect(entry).toMatchObject({ state: "calling", taskId: null, idempotencyKey: keysOf(server)[0] });
+    // What was asked first and not answered has started nothing.
+    asks = true;
+    expect(await call("y", true, asked.promise)).toMatchObject({ code });
+    await expect.poll(() => log.list()).toEqual([entry]);
+    await tasks.close();
+  },
+);
 
 test("our own server runs a call once whose answer was lost on the way", async () => {
   const runs: string[] = [];
