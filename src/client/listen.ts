@@ -8,6 +8,7 @@ import { readAcceptedTaskIdsV2 } from "@modelcontextprotocol/ext-tasks/core/v2";
 import type { Clock } from "../clock.ts";
 import { tasksExtension } from "../protocol/capabilities.ts";
 import type { Connection, Notification } from "./connection.ts";
+import { failureOf } from "./failures.ts";
 import { backoff, defaultInterval } from "./pace.ts";
 import { type Report, readReport } from "./replies.ts";
 
@@ -31,6 +32,17 @@ const isFinal = (error: unknown) =>
   (ProtocolError.isInstance(error) && error.code !== -32603) ||
   (SdkHttpError.isInstance(error) && error.status >= 400 && error.status < 500 && error.status !== 429);
 
+/** What the SDK's error comes to: an outage, say. */
+const reasonOf = (error: unknown) =>
+  failureOf(
+    error,
+    true,
+    ProtocolError.isInstance(error) ? { error: { code: error.code, message: error.message } } : undefined,
+  );
+
+/** Told of what goes wrong in passing, and what that comes to where it is an error of the SDK's. */
+type OnError = (error: unknown, reason?: unknown) => void;
+
 /**
  * Has the changes of all tasks that are followed pushed over one stream, where the server does that (Tasks extension,
  * "Task Status Notifications"). Nothing depends on it: after each acknowledgement, and whenever the stream is lost, the
@@ -39,7 +51,7 @@ const isFinal = (error: unknown) =>
 export class Listener {
   readonly #connection: Connection;
   readonly #clock: Clock;
-  readonly #onError: (error: unknown) => void;
+  readonly #onError: OnError;
   readonly #tasks = new Map<string, Watched>();
   /** The ids that the server has said it reports. */
   #honoured: ReadonlySet<string> = new Set();
@@ -52,7 +64,7 @@ export class Listener {
   /** The transport whose server doesn't push. */
   #mute: unknown;
 
-  constructor(connection: Connection, clock: Clock, onError: (error: unknown) => void) {
+  constructor(connection: Connection, clock: Clock, onError: OnError) {
     this.#connection = connection;
     this.#clock = clock;
     this.#onError = onError;
@@ -102,7 +114,7 @@ export class Listener {
         this.#open = await this.#subscribe();
       } catch (error) {
         this.#open = undefined;
-        this.#onError(error);
+        this.#onError(error, reasonOf(error));
         if (isFinal(error)) this.#mute = client.transport;
       }
       await before?.close().catch(this.#onError);

@@ -21,6 +21,7 @@ import { type CallRecord, Ledger } from "./ledger.ts";
 import { Listener } from "./listen.ts";
 import { type LoggedTask, type TaskLog, memoryLog } from "./log.ts";
 import { type TaskMethods, methodsOf } from "./methods.ts";
+import { tellOutagesOnce } from "./outages.ts";
 import { backoff, defaultInterval, shortest } from "./pace.ts";
 import { FollowedRun, type FollowOptions, type TaskRun, settledRun } from "./run.ts";
 import { isSame } from "./transport.ts";
@@ -47,7 +48,10 @@ export interface TaskClientOptions {
   readonly versionNegotiation?: VersionNegotiationOptions;
   /** Whether to have changes pushed where the server does that, rather than poll for them. Default true. */
   readonly listen?: boolean;
-  /** Told of what goes wrong in passing and ends nothing: a poll that failed, a handler that threw, a damaged record. */
+  /**
+   * Told of what goes wrong in passing and ends nothing: a poll that failed, a handler that threw, a damaged record. While
+   * the server is away, once in 10 s for each code.
+   */
   readonly onError?: (error: unknown) => void;
   readonly clock?: Clock;
 }
@@ -94,7 +98,8 @@ export class TaskClient {
   readonly #versionNegotiation: VersionNegotiationOptions;
 
   constructor(client: Client, options: TaskClientOptions = {}) {
-    const { input = {}, clock = systemClock, onError = () => {}, listen = true, log = memoryOf(client) } = options;
+    const { input = {}, clock = systemClock, listen = true, log = memoryOf(client) } = options;
+    const onError = tellOutagesOnce(options.onError ?? (() => {}), clock);
     const { attended = () => Object.keys(input).length > 0 } = options;
     const { callTimeout = "5m", pollTimeout = "30s", versionNegotiation = { mode: "auto" } } = options;
     this.client = client;

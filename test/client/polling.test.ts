@@ -103,33 +103,38 @@ test("a deadline's error names the task, which can be resumed", async () => {
 
 test("polls that fail in passing are repeated and end nothing", async () => {
   await using server = await fakeServer(
-    polled([
-      (reply) => reply.status(503),
-      (reply) => reply.status(429, { "retry-after": "7" }),
-      (reply) => reply.status(408),
-      (reply) => reply.reset(),
-      (reply) => reply.raw.writeHead(200, { "content-type": "application/json" }).end('{"jsonrpc":"2.0","id":1,"resu'),
-      (reply) => reply.raw.writeHead(200, { "content-type": "application/json" }).end('{"some":"thing"}'),
-      (reply) => reply.raw.writeHead(200, { "content-type": "text/event-stream" }).end(": nothing\n\n"),
-      (reply) => reply.raw.writeHead(200, { "content-type": "text/html" }).end("<p>Back soon</p>"),
-      () => {},
-      (reply) => reply.error(-32603, "The store is busy"),
-      says(completed("at last")),
-    ]),
+    polled(
+      [
+        (reply) => reply.status(503),
+        (reply) => reply.status(429, { "retry-after": "17" }),
+        (reply) => reply.status(408),
+        (reply) => reply.reset(),
+        (reply) =>
+          reply.raw.writeHead(200, { "content-type": "application/json" }).end('{"jsonrpc":"2.0","id":1,"resu'),
+        (reply) => reply.raw.writeHead(200, { "content-type": "application/json" }).end('{"some":"thing"}'),
+        (reply) => reply.raw.writeHead(200, { "content-type": "text/event-stream" }).end(": nothing\n\n"),
+        (reply) => reply.raw.writeHead(200, { "content-type": "text/html" }).end("<p>Back soon</p>"),
+        () => {},
+        (reply) => reply.error(-32603, "The store is busy"),
+        says(completed("at last")),
+      ],
+      { pollIntervalMs: 10_000 },
+    ),
   );
   const clock = new ManualClock();
+  // Each is told: they are further apart than one outage is told once.
   const failures: unknown[] = [];
   const tasks = await connected(server, { clock, onError: (error) => failures.push(error) });
   const result = tasks.callTool({ name: "x" });
   const waits: number[] = [];
   for (let polls = 1; polls <= 11; polls += 1) {
-    waits.push(await clock.pass(40_000));
+    waits.push(await clock.pass(50_000));
     await vi.waitFor(() => expect(count(server, "tasks/get")).toBe(polls));
     if (polls === 9) clock.advance(30_000);
     if (polls < 11) await vi.waitFor(() => expect(failures).toHaveLength(polls));
   }
   expect(await result).toEqual(text("at last"));
-  expect(waits[2]).toBe(7_000);
+  expect(waits[2]).toBe(17_000);
   for (const [index, wait] of waits.entries()) if (index > 0) expect(wait).toBeGreaterThanOrEqual(250);
   expect(count(server, "tools/call")).toBe(1);
   await tasks.close();
@@ -163,6 +168,44 @@ test.each([
   const tasks = await connected(server);
   await expect(tasks.callTool({ name: "x" })).rejects.toMatchObject({ code, data: { taskId: "task-1" } });
   expect(count(server, "tasks/get")).toBe(1);
+  await tasks.close();
+});
+
+test("an outage is told once in a while for each code, however many tasks are polled; all else each time", async () => {
+  let away = (reply: Reply) => reply.status(503);
+  let id = 0;
+  await using server = await fakeServer(({ method }, reply) => {
+    if (method === "tools/call") reply.result(created({ taskId: `task-${(id += 1)}` }));
+    else away(reply);
+  });
+  const clock = new ManualClock();
+  const told: [number, unknown][] = [];
+  const onError = (error: unknown) => void told.push([clock.now(), error instanceof TaskError ? error.code : error]);
+  const tasks = await connected(server, { clock, onError, pollTimeout: "1h" });
+  const careless = () => {
+    throw "careless";
+  };
+  const start = async () => await tasks.start({ name: "x" }, { onUpdate: careless });
+  await Promise.all([start(), start(), start()]);
+  expect(told.map(([, error]) => error)).toEqual(["careless", "careless", "careless"]);
+  const begun = clock.now();
+  const poll = async (until: () => boolean) => {
+    while (!until()) {
+      const polls = count(server, "tasks/get");
+      await clock.pass(40_000);
+      await vi.waitFor(() => expect(count(server, "tasks/get")).toBeGreaterThan(polls));
+    }
+  };
+  const of = (code: string) => told.filter(([, error]) => error === code).map(([at]) => at);
+  await poll(() => clock.now() - begun > 60_000);
+  const times = of("REFUSED");
+  expect(times.length).toBeGreaterThan(1);
+  expect(times.length).toBeLessThanOrEqual(7);
+  for (const [index, at] of times.entries())
+    if (index > 0) expect(at - times[index - 1]!).toBeGreaterThanOrEqual(10_000);
+  away = (reply) => reply.reset();
+  await poll(() => of("CONNECTION_LOST").length > 0);
+  expect(told.filter(([, error]) => error === "careless")).toHaveLength(3);
   await tasks.close();
 });
 
