@@ -3,7 +3,7 @@ import { TaskError } from "../errors.ts";
 import { isTerminal } from "../protocol/status.ts";
 import type { Task, TaskStore } from "../store/store.ts";
 import type { Context } from "./context.ts";
-import { nothingAsked, usage } from "./exit.ts";
+import { CliError, exits, nothingAsked, usage } from "./exit.ts";
 import type { TaskSource } from "./source.ts";
 import { openStore } from "./store.ts";
 import { findId, oneLine } from "./text.ts";
@@ -46,7 +46,9 @@ export async function openDatabase({ options, line }: Context, how: { mustExist:
       await look(text);
       const found = findId(text, [...owners.keys()]);
       if (found === null) throw usage(`"${oneLine(text)}" is the beginning of several ids.`, line("ls"));
-      return found ?? text;
+      if (found !== undefined) return found;
+      const message = `No task here has the id "${oneLine(text)}", or one that begins with it.`;
+      throw new CliError(exits.unknownTask, "TASK_NOT_FOUND", message, { taskId: text, next: line("ls") });
     },
     read,
     async answer(id, key, response) {

@@ -86,6 +86,11 @@ export function nextAfter(exit: Exit, line: Line, taskId?: string): string {
   return exit === exits.inputNeeded ? line("answer", taskId) : line("result", taskId);
 }
 
+/** The ids of our own servers have so many characters, and those of others seldom fewer. */
+const wholeLength = 22;
+const shortIdsAre =
+  "The beginning of an id is known only where its task was started, until its outcome was shown: give the whole id.";
+
 /** A task was to be answered that asks nothing now. */
 export const nothingAsked = (taskId: string, line: Line, message = "The task asks nothing.") =>
   new CliError(exits.usage, "NOTHING_ASKED", message, { taskId, next: line("get", taskId) });
@@ -99,7 +104,8 @@ export function asCliError(thrown: unknown, line: Line, taskId?: string): CliErr
   }
   const id = (thrown.data as { taskId?: string } | undefined)?.taskId ?? taskId;
   const exit = exitOf(thrown);
-  return new CliError(exit, thrown.code, thrown.message, {
+  const isShort = thrown.code === "TASK_NOT_FOUND" && id !== undefined && id.length < wholeLength;
+  return new CliError(exit, thrown.code, isShort ? `${thrown.message} ${shortIdsAre}` : thrown.message, {
     cause: thrown,
     taskId: id,
     next: nextAfter(exit, line, id),

@@ -253,6 +253,28 @@ describe("5 to 10", () => {
     },
   );
 
+  test("10 when a short id finds nothing says where short ids are known; a whole one is not told that", async () => {
+    const id = "Xb0q7LmN4sTuVw3fa9c1d2";
+    await using server = await fakeServer(({ method, params }, reply) => {
+      if (method === "tools/call") reply.result(created({ taskId: id }));
+      else if (params.taskId === id) reply.result(completed("done", { taskId: id }));
+      else reply.error(-32602, "unknown");
+    });
+    const on = (...words: string[]) => run([...words, "--url", server.url]);
+    const known = "The beginning of an id is known only where its task was started, until its outcome was shown";
+    await on("call", "x", "--detach");
+    expect((await on("result", "Xb0q")).code).toBe(0);
+    for (const command of ["get", "result", "watch", "cancel", "answer"]) {
+      const { code, stderr } = await on(command, "Xb0q");
+      expect(code).toBe(10);
+      expect(stderr).toContain(`${known}: give the whole id.`);
+    }
+    expect((await on("get", id)).code).toBe(0);
+    const { code, stderr } = await on("get", id.replace("X", "Y"));
+    expect(code).toBe(10);
+    expect(stderr).not.toContain(known);
+  });
+
   test("10 when the task has expired", async () => {
     await using server = await fakeServer(({ method }, reply) =>
       method === "tools/call" ? reply.result(created()) : reply.error(-32602, "The task has expired"),

@@ -49,7 +49,9 @@ describe("on a server's own database", () => {
   });
 
   test("an unknown id, a file that isn't there and a server beside it are refused", async () => {
-    expect(await on("get", "nobody")).toMatchObject({ code: 10 });
+    const unknown = await on("get", "nobody");
+    expect(unknown.code).toBe(10);
+    expect(unknown.stderr).toContain('No task here has the id "nobody", or one that begins with it.');
     expect(await run(["ls", "--db", "none.db"], { cwd: folder })).toEqual({
       code: 4,
       stdout: "",
