@@ -5,7 +5,7 @@ import { TaskError } from "../errors.ts";
 import { isTerminal } from "../protocol/status.ts";
 import type { Context } from "./context.ts";
 import { CliError, asCliError, exits, type Exit } from "./exit.ts";
-import { questionLines } from "./form.ts";
+import { answerLine, questionLines } from "./questions.ts";
 import { documentOf, errorDocument, resultText, type Document } from "./output.ts";
 import { isGone, type Remote } from "./remote.ts";
 import { createView } from "./view.ts";
@@ -151,14 +151,15 @@ function isLeftOpen(task: TaskSnapshot, canAsk: boolean): boolean {
   return keys.length === 0 ? !canAsk : keys.every((key) => task.unhandledInput.includes(key));
 }
 
-function inputNeeded({ out, line }: Context, task: TaskSnapshot): CliError {
+function inputNeeded(context: Context, task: TaskSnapshot): CliError {
+  const { out } = context;
   const { taskId } = task;
   const questions = task.status === "input_required" ? Object.entries(task.inputRequests) : [];
   for (const text of questions.flatMap(([key, request]) => questionLines(key, request))) out.say(text);
   const message = out.canAsk
     ? "The task waits for an answer."
     : "The task waits for input, and there is nobody to ask here.";
-  return new CliError(exits.inputNeeded, "INPUT_NEEDED", message, { taskId, next: line("answer", taskId) });
+  return new CliError(exits.inputNeeded, "INPUT_NEEDED", message, { taskId, next: answerLine(task, context) });
 }
 
 /** What a tool asks before there is a task can't be left for later. */

@@ -3,6 +3,9 @@ import { type InputRequest, type InputResponse, unfit } from "../protocol/input.
 import { usage } from "./exit.ts";
 import { oneLine } from "./text.ts";
 
+/** Stands for a value in a command to type, and is none itself. */
+export const blank = "…";
+
 /** One of the values that a field may have. */
 export interface Choice {
   readonly value: string;
@@ -54,7 +57,7 @@ export function hintOf(field: FormField): string {
 }
 
 /** What a field takes: one of its choices, or what may be typed. */
-function takes(field: FormField): string {
+export function takes(field: FormField): string {
   const choices = choicesOf(field)?.map(({ value }) => oneLine(value));
   return [choices?.join(" | ") ?? "", hintOf(field)].filter((note) => note !== "").join("; ");
 }
@@ -103,6 +106,7 @@ export function fieldComplaint(name: string, field: FormField, value: unknown): 
 
 /** What was given for a field, as its value. Throws a usage error that says what the field takes. */
 function givenValue(name: string, field: FormField, text: string): unknown {
+  if (text === blank) throw usage(oneLine(`${name}: give a value in place of "${blank}".`));
   const value = valueOf(field, text);
   const complaint = fieldComplaint(name, field, value);
   if (complaint === null) return value;
@@ -130,21 +134,4 @@ export function answerFrom(request: InputRequest, given: readonly [string, strin
   const complaint = complaintOf(request, answer)?.replace(/^content\./, "");
   if (complaint !== undefined) throw usage(`${oneLine(complaint)}.`);
   return answer;
-}
-
-/** A question and its fields in lines, for somebody who answers by `--set`. */
-export function questionLines(key: string, request: InputRequest): string[] {
-  const { message, url } = request.params ?? {};
-  const lines = [`${oneLine(key)}: ${oneLine(typeof message === "string" ? message : request.method)}`];
-  if (typeof url === "string") lines.push(`  ${oneLine(url)}`);
-  for (const [name, field] of fieldsOf(request)) {
-    const notes = [
-      titleOf(name, field) === name ? "" : titleOf(name, field),
-      takes(field),
-      field.default === undefined ? "" : `default ${presetOf(field)}`,
-      isRequired(request, name) ? "" : "optional",
-    ];
-    lines.push(`  --set ${oneLine(`${name}=… ${notes.filter((note) => note !== "").join("; ")}`)}`);
-  }
-  return lines;
 }

@@ -189,11 +189,43 @@ describe("5 to 10", () => {
     const { code, stdout, stderr } = await run(at("call", "confirm_delete"));
     expect({ code, stdout }).toEqual({ code: 6, stdout: "" });
     expect(stderr).toMatch(/confirm: Delete file\.txt\?\n {2}--set confirm=… yes or no\n/);
-    expect(stderr).toMatch(/\n {2}mcp-tasks answer [\w-]{22} --url .+\n$/);
+    expect(stderr).toMatch(/\n {2}mcp-tasks answer [\w-]{22} --key confirm --set confirm=… --url .+\n$/);
     expect(parsed(await run(at("call", "confirm_delete", "--json")))).toMatchObject({
       document: { status: "input_required", inputRequests: { confirm: { method: "elicitation/create" } } },
       error: { code: "INPUT_NEEDED", exit: 6 },
     });
+  });
+
+  test("6 names a command for one of several questions, that answers it once its values are filled in, and then the next", async () => {
+    const plain = { mode: "form", message: "Go?", requestedSchema: { type: "object", properties: {} } };
+    const open: Record<string, object> = { who: form("Who?"), go: { ...form("Go?"), params: plain } };
+    await using server = await fakeServer(({ method, params }, reply) => {
+      if (method === "tools/call") reply.result(created());
+      else if (method === "tasks/get") reply.result(Object.keys(open).length === 0 ? completed("went") : asking(open));
+      else if (method === "tasks/update") {
+        for (const key of Object.keys(params.inputResponses)) delete open[key];
+        reply.result(ack);
+      } else reply.error(-32601, "unknown");
+    });
+    const first = `mcp-tasks answer task-1 --key who --set name=… --url ${server.url}`;
+    const words = (line: string) => line.trim().split(" ").slice(1);
+    const { code, stderr } = await run(["call", "x", "--url", server.url]);
+    expect(code).toBe(6);
+    expect(stderr.endsWith(`\n  ${first}\n`)).toBe(true);
+    expect((await run(["get", "task-1", "--url", server.url])).stderr).toBe(`${first}\n`);
+    expect(parsed(await run(["answer", "task-1", "--json", "--url", server.url])).error).toMatchObject({ next: first });
+    const asItStands = await run(words(first));
+    expect(asItStands.code).toBe(2);
+    expect(asItStands.stderr).toContain('name: give a value in place of "…".');
+    const filled = await run(words(first.replace("…", "Ada")));
+    expect(filled).toMatchObject({ code: 0, stdout: "task-1  input_required\n" });
+    const second = `mcp-tasks answer task-1 --key go --accept --url ${server.url}`;
+    expect(filled.stderr).toBe(`${second}\n`);
+    expect(await run(words(second))).toMatchObject({ code: 0, stdout: "task-1  completed\nwent\n" });
+    expect(server.of("tasks/update").map(({ params }) => params.inputResponses)).toEqual([
+      { who: { action: "accept", content: { name: "Ada" } } },
+      { go: { action: "accept", content: {} } },
+    ]);
   });
 
   test.each([[[]], [["--detach"]]])("6 when input is needed before there is a task %j", async (words) => {

@@ -235,7 +235,7 @@ describe("answers", () => {
     await using fake = await fakeServer((_, reply) => reply.result(asking({ who: form("Who?") })));
     const { code, stderr } = await run(["answer", "task-1", "--url", fake.url]);
     expect(code).toBe(6);
-    expect(stderr).toContain(`mcp-tasks answer task-1 --key who --set name=value --url ${fake.url}`);
+    expect(stderr).toContain(`mcp-tasks answer task-1 --key who --set name=… --url ${fake.url}`);
   });
 });
 

@@ -3,10 +3,11 @@ import type { InputRequest, InputRequests, InputResponse } from "../../protocol/
 import { createAsk, laterFor } from "../ask.ts";
 import type { Context, Run } from "../context.ts";
 import { CliError, exits, nothingAsked, usage } from "../exit.ts";
-import { answerFrom, fieldsOf, questionLines } from "../form.ts";
+import { answerFrom } from "../form.ts";
 import { openSource } from "../open.ts";
 import { type CommonOptions, examples, pairs, repeated, withTarget } from "../options.ts";
 import { documentOf } from "../output.ts";
+import { answerLine, answerWords, questionLines } from "../questions.ts";
 import { oneLine } from "../text.ts";
 import { printOutcome, showTask } from "./get.ts";
 
@@ -26,7 +27,7 @@ export function addAnswer(program: Command, run: Run): void {
     .addOption(
       repeated("--set <name=value>", "a field of the form; may be repeated; fields with a default may be left out"),
     )
-    .option("--accept", "say yes to a question without fields")
+    .option("--accept", "say yes, where no field needs a value")
     .option("--decline", "say no");
   examples(withTarget(command, { remote: true, db: true }), [
     "mcp-tasks answer 3fa9c1d2 --url http://127.0.0.1:3000/mcp",
@@ -63,6 +64,7 @@ export function addAnswer(program: Command, run: Run): void {
       context.out.document(documentOf(task));
       context.out.print(`${oneLine(id)}  ${task.status}`);
       printOutcome(context.out, task);
+      if (task.status === "input_required") context.out.say(answerLine(task, context));
       return exits.done;
     }),
   );
@@ -99,13 +101,12 @@ async function ask(
   key: string,
 ): Promise<InputResponse | undefined> {
   const { out, interrupts, line } = context;
+  if (request.method !== "elicitation/create") throw usage("The question is not one for a person.");
   if (!out.canAsk) {
     for (const text of questionLines(key, request)) out.say(text);
-    const how = fieldsOf(request).length === 0 ? ["--accept"] : ["--set", "name=value"];
-    const next = line("answer", id, "--key", key, ...how);
+    const next = line("answer", id, ...answerWords(key, request));
     throw new CliError(exits.inputNeeded, "INPUT_NEEDED", "There is nobody to ask here.", { taskId: id, next });
   }
-  if (request.method !== "elicitation/create") throw usage("The question is not one for a person.");
   const signal = new AbortController().signal;
   return await createAsk(out, interrupts)({ request, from: "The task", signal, later: laterFor(key) });
 }

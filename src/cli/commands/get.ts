@@ -3,14 +3,15 @@ import type { Command } from "commander";
 import type { DetailedTask } from "../../protocol/wire.ts";
 import type { Context, Run } from "../context.ts";
 import { exits } from "../exit.ts";
-import { questionLines } from "../form.ts";
+import { answerLine, questionLines } from "../questions.ts";
 import { openSource } from "../open.ts";
 import { type CommonOptions, examples, withTarget } from "../options.ts";
 import { documentOf, type Output, resultText } from "../output.ts";
 import { json, oneLine } from "../text.ts";
 
 /** Shows a task as it is: its state, and what it has or asks. */
-export function showTask({ out, line }: Context, task: DetailedTask): void {
+export function showTask(context: Context, task: DetailedTask): void {
+  const { out } = context;
   out.document(documentOf(task));
   const { taskId, status, statusMessage = "", createdAt, lastUpdatedAt, ttlMs } = task;
   out.print(`${oneLine(taskId)}  ${status}  ${oneLine(statusMessage)}`.trimEnd());
@@ -19,7 +20,7 @@ export function showTask({ out, line }: Context, task: DetailedTask): void {
   printOutcome(out, task);
   if (task.status !== "input_required") return;
   for (const [key, request] of Object.entries(task.inputRequests)) out.print(questionLines(key, request).join("\n"));
-  out.say(line("answer", taskId));
+  out.say(answerLine(task, context));
 }
 
 /** What a finished task came to, for people: whoever is shown it needn't come back. */
