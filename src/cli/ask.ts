@@ -28,23 +28,28 @@ export interface Question {
 /** The word for leaving a question open. One without a key, of a server of 2025-11-25, can only be dismissed. */
 export const laterFor = (key: string) => (key === "" ? "cancel" : "later");
 
-/** Asks on the terminal, one question at a time. Undefined: later, or not wanted any more. */
-export type Ask = (question: Question) => Promise<InputResponse | undefined>;
+/** What somebody answered; `open`: later, or not wanted any more; `ended`: the input has ended, and nobody is there. */
+export type Asked = InputResponse | "open" | "ended";
+
+/** Asks on the terminal, one question at a time. Once the input has ended nothing is asked any more. */
+export type Ask = (question: Question) => Promise<Asked>;
 
 /** Somebody who sits at the terminal. */
 export function createAsk(out: Output, interrupts: Interrupts): Ask {
-  let before: Promise<unknown> = Promise.resolve();
+  let before: Promise<Asked> = Promise.resolve("open");
   return async (question) => {
-    const turn = before.then(() => (question.signal.aborted ? undefined : askNow(question, out, interrupts)));
-    before = turn.catch(() => {});
+    const turn = before.then(async (asked) => {
+      if (asked === "ended") return "ended";
+      return question.signal.aborted ? "open" : await askNow(question, out, interrupts);
+    });
+    before = turn.catch(() => "open");
     return await turn;
   };
 }
 
-async function askNow(question: Question, out: Output, interrupts: Interrupts): Promise<InputResponse | undefined> {
+async function askNow(question: Question, out: Output, interrupts: Interrupts): Promise<Asked> {
   out.live.pause();
   const line = createInterface({ input: process.stdin, output: process.stderr, terminal: out.isTerminal });
-  // The end of the input is as good as "later".
   const closed = new AbortController();
   line.once("close", () => closed.abort());
   line.on("SIGINT", interrupts.fire);
@@ -56,8 +61,9 @@ async function askNow(question: Question, out: Output, interrupts: Interrupts): 
     return await converse(question, line, signal);
   } catch (thrown) {
     if (!signal.aborted) throw thrown;
-    if (!question.signal.aborted) process.stderr.write("\n");
-    return undefined;
+    if (question.signal.aborted) return "open";
+    process.stderr.write("\n  The input has ended: nobody answers.\n");
+    return "ended";
   } finally {
     question.signal.removeEventListener("abort", takenBack);
     line.close();
@@ -69,7 +75,7 @@ async function converse(
   { request, from, later }: Question,
   line: Interface,
   signal: AbortSignal,
-): Promise<InputResponse | undefined> {
+): Promise<InputResponse | "open"> {
   const { message, url, mode } = request.params ?? {};
   const fields = fieldsOf(request);
   const say = (text: string) => process.stderr.write(`${text}\n`);
@@ -81,7 +87,7 @@ async function converse(
     const choice = word.trim().toLowerCase();
     if (choice === "") break;
     if (accept.startsWith(choice) || choice === "y") break;
-    if (later.startsWith(choice)) return undefined;
+    if (later.startsWith(choice)) return "open";
     if ("decline".startsWith(choice) || "no".startsWith(choice)) return { action: "decline" };
   }
   if (mode === "url") return { action: "accept" };

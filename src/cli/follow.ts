@@ -113,6 +113,8 @@ export async function follow(context: Context, remote: Remote, job: Job, how: Fo
     }
   }
 
+  if (how.stopsAtInput)
+    void remote.unanswered.then(() => last !== undefined && stopped.reject(inputNeeded(context, last)));
   const giveBack = interrupts.take(press);
   try {
     const result = await Promise.race([unlessPressed(begin()), stopped.promise]);

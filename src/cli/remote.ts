@@ -7,7 +7,7 @@ import { inTime, startProgram } from "./connect.ts";
 import type { Context } from "./context.ts";
 import { nothingAsked } from "./exit.ts";
 import { meant, withoutTask } from "./remembered.ts";
-import { createResponder } from "./responder.ts";
+import { type Responder, createResponder } from "./responder.ts";
 import type { TaskSource } from "./source.ts";
 import { openLog, startedFrom } from "./state.ts";
 import { addressOf, remoteTarget } from "./target.ts";
@@ -21,6 +21,8 @@ export interface Remote extends TaskSource {
   known(): Promise<LoggedTask[]>;
   /** Forgets a call, by its name in the log. A log that fails costs nobody what the call has become. */
   dropCall(call: string): Promise<void>;
+  /** As of its responder. */
+  readonly unanswered: Responder["unanswered"];
   /** What became of the task was shown: it is forgotten at the end, once that has left this process. */
   shown(taskId: string): void;
 }
@@ -85,6 +87,7 @@ export async function openRemote(context: Context, how: { listen: boolean; asks:
   return {
     tasks,
     known,
+    unanswered: responder.unanswered,
     dropCall: (call) => log.remove(call).catch(onError),
     shown: (taskId) => void over.add(taskId),
     async identify(text) {

@@ -12,6 +12,8 @@ export interface Responder {
   prepare(key: string, response: InputResponse): void;
   /** Answers the next question of a task that has none. */
   next(give: Respond): NextAnswer;
+  /** Resolves when a question that can't be left open has found nobody, since the input has ended: it still waits. */
+  readonly unanswered: Promise<void>;
 }
 
 /** What becomes of the next question. */
@@ -26,14 +28,25 @@ const never = new Promise<never>(() => {});
 /** `from` is the name of the server that asks. */
 export function createResponder(ask: Ask | undefined, from: () => string): Responder {
   const prepared = new Map<string, InputResponse>();
+  const unanswered = Promise.withResolvers<void>();
   let respond: Respond | undefined;
 
-  async function answer(request: InputRequest, { key, taskId, signal }: InputContext) {
+  async function put(request: InputRequest, { key, taskId, signal }: InputContext) {
     const later = taskId === undefined ? "stop" : laterFor(key);
-    const put = () => ask?.({ request, from: from(), signal, later });
+    const asked = (await ask?.({ request, from: from(), signal, later })) ?? "open";
+    if (asked === "ended" && taskId !== undefined && key === "") {
+      unanswered.resolve();
+      return await never;
+    }
+    return typeof asked === "string" ? undefined : asked;
+  }
+
+  async function answer(request: InputRequest, context: InputContext) {
+    const { key, taskId } = context;
     // A task's question without a key can't be left open; and to dismiss it is an answer, which only a person gives.
-    if (taskId !== undefined && key === "") return await ((respond ?? put)(request) ?? never);
-    return prepared.get(key) ?? (await put());
+    if (taskId !== undefined && key === "" && respond !== undefined) return await respond(request);
+    if (taskId !== undefined && key === "" && ask === undefined) return await never;
+    return prepared.get(key) ?? (await put(request, context));
   }
   const elicit = async (params: object, about: InputContext) =>
     (await answer({ method: "elicitation/create", params: { ...params } }, about)) as Awaited<
@@ -44,6 +57,7 @@ export function createResponder(ask: Ask | undefined, from: () => string): Respo
     // Declared in any case: somebody may answer later, or elsewhere.
     input: { elicit, visit: elicit },
     attended: () => ask !== undefined || respond !== undefined,
+    unanswered: unanswered.promise,
     prepare: (key, response) => void prepared.set(key, response),
     next(give) {
       const misfit = Promise.withResolvers<never>();

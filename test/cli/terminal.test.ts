@@ -117,6 +117,27 @@ describe.skipIf(!hasTmux)("on a terminal", () => {
     expect(server.of("tasks/update")).toEqual([]);
   });
 
+  test.each([
+    ["call", {}, ["C-d"]],
+    ["call", {}, ["Enter", "C-d"]],
+    ["answer", {}, ["C-d"]],
+    ["answer", { TERM: "dumb" }, ["Enter", "C-d"]],
+    // A line that was not sent off is no answer.
+    ["answer", { TERM: "dumb" }, ["d", "C-d", "C-d"]],
+  ])("where the input ends nobody has answered: %s %j %j", async (command, env, keys) => {
+    const other = form("And who else?");
+    await using server = await scripted(() => asking({ who: form("Who?"), other }));
+    const screen = onTerminal([command, command === "call" ? "shop" : "task-1", "--url", server.url], env);
+    for (const [index, key] of keys.entries()) {
+      await screen.shows(index > 0 && keys[0] === "Enter" ? "name:" : "later?");
+      screen.type(key);
+    }
+    const end = await screen.shows("exit 6");
+    expect(end).toContain("  The input has ended: nobody answers.\n");
+    expect(end).toContain(`  mcp-tasks answer task-1 --url ${server.url}\n`);
+    expect(server.of("tasks/update")).toEqual([]);
+  });
+
   test("a wait that ends at a question before the call starts says that nothing runs", async () => {
     await using server = await fakeServer((_, reply) =>
       reply.result({ resultType: "input_required", inputRequests: { who: form("Who?") } }),

@@ -103,6 +103,16 @@ describe("the SDK's own example server with tasks of 2025-11-25", () => {
       later.type("c", "Enter");
       expect(await later.shows("exit 0")).toContain("Deletion cancelled");
     });
+
+    test.skipIf(!hasTmux).each(["call", "answer"])("where the input ends %s does not dismiss it", async (command) => {
+      const screen = onTerminal(command === "call" ? at("call", "confirm_delete") : at("answer", await asks()));
+      await screen.shows("[answer], decline or cancel?");
+      screen.type("C-d");
+      const end = await screen.shows("exit 6");
+      expect(end).toContain("The input has ended: nobody answers.");
+      const [, id = ""] = /mcp-tasks answer (\S+)/.exec(end) ?? [];
+      expect((await cli(at("get", id))).stdout).toContain("input_required");
+    });
   });
 });
 

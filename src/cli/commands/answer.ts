@@ -108,5 +108,10 @@ async function ask(
     throw new CliError(exits.inputNeeded, "INPUT_NEEDED", "There is nobody to ask here.", { taskId: id, next });
   }
   const signal = new AbortController().signal;
-  return await createAsk(out, interrupts)({ request, from: "The task", signal, later: laterFor(key) });
+  const asked = await createAsk(out, interrupts)({ request, from: "The task", signal, later: laterFor(key) });
+  if (asked === "ended") {
+    const message = "Nobody answered: the question is still open.";
+    throw new CliError(exits.inputNeeded, "INPUT_NEEDED", message, { taskId: id, next: line("answer", id) });
+  }
+  return asked === "open" ? undefined : asked;
 }
