@@ -114,7 +114,9 @@ export async function follow(context: Context, remote: Remote, job: Job, how: Fo
   }
 
   if (how.stopsAtInput)
-    void remote.unanswered.then(() => last !== undefined && stopped.reject(inputNeeded(context, last)));
+    void remote.unanswered.then(() =>
+      stopped.reject(last === undefined ? askedInVain(context) : inputNeeded(context, last)),
+    );
   const giveBack = interrupts.take(press);
   try {
     const result = await Promise.race([unlessPressed(begin()), stopped.promise]);
@@ -176,6 +178,15 @@ const leftUnanswered = (what: string) =>
 
 /** The end by Ctrl-C of a call that is not followed: nothing is known yet of what it becomes. */
 export const leftEarly = (context: Context) => interrupted(context, leftUnanswered("Interrupted"), undefined);
+
+/** A server of 2025-11-25 asks, in the midst of a call without a task, and the input has ended: the call is left. */
+export const askedInVain = ({ line }: Context) =>
+  new CliError(
+    exits.inputNeeded,
+    "INPUT_NEEDED",
+    "The tool asks something, and nobody answered. The call may have begun, and stays in ls.",
+    { next: line("ls") },
+  );
 
 function interrupted({ out, line }: Context, message: string, taskId: string | undefined): CliError {
   // People were told at once.

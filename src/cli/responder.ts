@@ -34,7 +34,7 @@ export function createResponder(ask: Ask | undefined, from: () => string): Respo
   async function put(request: InputRequest, { key, taskId, signal }: InputContext) {
     const later = taskId === undefined ? "stop" : laterFor(key);
     const asked = (await ask?.({ request, from: from(), signal, later })) ?? "open";
-    if (asked === "ended" && taskId !== undefined && key === "") {
+    if (asked === "ended" && key === "") {
       unanswered.resolve();
       return await never;
     }

@@ -128,6 +128,20 @@ describe.skipIf(!existsSync(everything))("server-everything over stdio", () => {
     await tasks.close();
   });
 
+  test.skipIf(!hasTmux).each([[[]], [["--detach"]]])(
+    "a question of a plain call is not dismissed where the input ends %j",
+    async (words) => {
+      const server = ["--stdio", process.execPath, everything, "stdio"];
+      const screen = onTerminal(["call", "trigger-elicitation-request", ...words, ...server]);
+      await screen.shows("[answer], decline or stop?");
+      screen.type("C-d");
+      const end = await screen.shows("exit 6");
+      expect(end).toContain("The input has ended: nobody answers.");
+      expect(end).toContain("stays in ls");
+      expect(end).toContain("  mcp-tasks ls --stdio ");
+    },
+  );
+
   test("its one task asks what is meant, and comes to its report", async () => {
     const { tasks, asked } = await connect(open(), { interpretation: "snake" });
     const research = { name: "simulate-research-query", arguments: { topic: "python", ambiguous: true } };

@@ -4,7 +4,7 @@ import type { Duration } from "../../clock.ts";
 import type { Run } from "../context.ts";
 import type { FollowOptions } from "../../client/index.ts";
 import { CliError, exits, usage } from "../exit.ts";
-import { askedTooEarly, follow, leftEarly } from "../follow.ts";
+import { askedInVain, askedTooEarly, follow, leftEarly } from "../follow.ts";
 import { valueOf } from "../form.ts";
 import { type CommonOptions, argumentsFrom, duration, examples, pairs, repeated, withTarget } from "../options.ts";
 import { resultText } from "../output.ts";
@@ -50,9 +50,10 @@ export function addCall(program: Command, run: Run): void {
         return await follow(context, remote, job, { wait: options.wait, stopsAtInput: true });
       }
       const limit = options.wait === undefined ? {} : { deadline: options.wait };
-      const pressed = Promise.withResolvers<never>();
-      const giveBack = context.interrupts.take(() => pressed.reject(leftEarly(context)));
-      const begun = await Promise.race([startCall(context, remote, call, options.repeat, limit), pressed.promise])
+      const left = Promise.withResolvers<never>();
+      const giveBack = context.interrupts.take(() => left.reject(leftEarly(context)));
+      void remote.unanswered.then(() => left.reject(askedInVain(context)));
+      const begun = await Promise.race([startCall(context, remote, call, options.repeat, limit), left.promise])
         .catch((thrown: unknown) => {
           throw askedTooEarly(thrown, context, tool) ?? thrown;
         })
