@@ -86,7 +86,7 @@ export interface TaskContext {
   /** Runs `fn` once and records its value (anything that JSON holds); later attempts get the record. */
   step<T>(name: string, fn: (step: StepContext) => T | Promise<T>, options?: StepOptions): Promise<T>;
   readonly elicit: Elicit;
-  /** A yes or no. Returns on yes; throws `DECLINED` on anything else, and `WAIT_TIMED_OUT` on nothing in time. */
+  /** A yes or no. Returns on yes; throws as {@link Elicit} does on anything else, and on nothing in time. */
   approve(key: string, message: string, options?: WaitOptions): Promise<void>;
   /** Asks the client's model. Throws `WAIT_TIMED_OUT`. */
   sample(key: string, params: CreateMessageRequestParams, options?: WaitOptions): Promise<CreateMessageResult>;

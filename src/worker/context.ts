@@ -276,7 +276,7 @@ export function createContext(options: ContextOptions): TaskContext {
     elicit: Object.assign(noticed<Elicit>(elicit as never), { raw: noticed<Elicit["raw"]>(raw as never) }),
     approve: noticed(async (name, message, how) => {
       const { action } = await raw(name, { ...how, message, schema: yesOrNo });
-      if (action !== "accept") throw new TaskError("DECLINED");
+      if (action !== "accept") throw refusal(action);
     }),
     sample: noticed(async (name, params, how) => {
       const request: InputRequest = { method: "sampling/createMessage", params: { ...params } };

@@ -282,12 +282,14 @@ describe("waits", () => {
   test.each([
     ["decline", "DECLINED"],
     ["cancel", "INPUT_CANCELLED"],
-  ])("elicit throws when the person answers %s", async (action, code) => {
-    let thrown: unknown;
+  ])("elicit and approve throw when the person answers %s", async (action, code) => {
+    const thrown: unknown[] = [];
+    const keep = (error: unknown) => thrown.push(error);
     const tool = taskTool({
       name: "ask",
       async run(_args, task) {
-        await task.elicit("q", { message: "?", schema: z.object({}) }).catch((error: unknown) => (thrown = error));
+        const asked = [task.elicit("q", { message: "?", schema: z.object({}) }), task.approve("go", "Go?")];
+        await Promise.all(asked.map((each) => each.catch(keep)));
         return text("went on");
       },
     });
@@ -295,9 +297,9 @@ describe("waits", () => {
     bench.worker();
     const id = await bench.start(tool);
     await bench.settled(id);
-    await bench.engine.answer(id, "", { q: { action } });
+    await bench.engine.answer(id, "", { q: { action }, go: { action } });
     await bench.until(id, (task) => task.status === "completed");
-    expect(thrown).toMatchObject({ code });
+    expect(thrown).toMatchObject([{ code }, { code }]);
   });
 
   test("input that only the caller may give, and can't, ends the task failed with -32021", async () => {
