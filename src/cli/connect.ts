@@ -2,6 +2,7 @@ import path from "node:path";
 import { createInterface } from "node:readline";
 import type { Readable } from "node:stream";
 import { StdioClientTransport } from "@modelcontextprotocol/client/stdio";
+import { milliseconds, type Duration } from "../clock.ts";
 import type { Context } from "./context.ts";
 import { CliError, exits, nextAfter } from "./exit.ts";
 import type { StdioTarget } from "./target.ts";
@@ -31,11 +32,12 @@ export function startProgram({ command, args, env, cwd }: StdioTarget, { out }: 
   return transport;
 }
 
-/** Waits for a client to be connected. Throws `UNAUTHORISED` or `UNREACHABLE`. */
-export async function inTime(connecting: Promise<unknown>, { line }: Context): Promise<void> {
+/** Waits for a client to be connected, no longer than `wait`. Throws `UNAUTHORISED` or `UNREACHABLE`. */
+export async function inTime(connecting: Promise<unknown>, { line }: Context, wait?: Duration): Promise<void> {
+  const ms = wait === undefined ? greetWithin : Math.min(greetWithin, milliseconds(wait));
   let timer: NodeJS.Timeout | undefined;
   const late = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(new Error("It doesn't answer.")), greetWithin);
+    timer = setTimeout(() => reject(new Error("It doesn't answer.")), ms);
   });
   try {
     await Promise.race([connecting, late]);

@@ -1,5 +1,6 @@
 import { Client } from "@modelcontextprotocol/client";
 import { TaskClient, TaskError, type LoggedTask } from "../client/index.ts";
+import type { Duration } from "../clock.ts";
 import { isTerminal } from "../protocol/status.ts";
 import type { DetailedTask } from "../protocol/wire.ts";
 import { createAsk } from "./ask.ts";
@@ -34,8 +35,15 @@ export const isGone = (error: unknown) =>
 /** How long a single look or answer may take to come through. Milliseconds. */
 const patience = 30_000;
 
-/** Connects to the server that the options name. `asks`: questions are put to whoever sits here. */
-export async function openRemote(context: Context, how: { listen: boolean; asks: boolean }): Promise<Remote> {
+/** How to be connected. `asks`: questions are put to whoever sits here. `wait`: how long it may take at most. */
+export interface OpenOptions {
+  readonly listen: boolean;
+  readonly asks: boolean;
+  readonly wait?: Duration | undefined;
+}
+
+/** Connects to the server that the options name. */
+export async function openRemote(context: Context, how: OpenOptions): Promise<Remote> {
   const { options, out, interrupts, line } = context;
   const target = remoteTarget(options);
   const address = addressOf(target);
@@ -58,7 +66,7 @@ export async function openRemote(context: Context, how: { listen: boolean; asks:
     target.kind === "http"
       ? tasks.connect(target.url, { requestInit: { headers: { ...target.headers } } })
       : tasks.connect(startProgram(target, context));
-  await inTime(connecting, context).catch(async (thrown: unknown) => {
+  await inTime(connecting, context, how.wait).catch(async (thrown: unknown) => {
     await tasks.close().catch(() => {});
     throw thrown;
   });

@@ -1,3 +1,5 @@
+import { once } from "node:events";
+import { type AddressInfo, createServer } from "node:net";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { fakeServer, type Script } from "../client/fake-http.ts";
 import { ack, asking, cancelled, completed, created, failed, form, text, working } from "../client/wire.ts";
@@ -134,6 +136,22 @@ describe("4 unreachable", () => {
     expect(code).toBe(4);
     expect(stderr).toContain("  mcp-tasks doctor --url http://127.0.0.1:9/mcp");
   });
+
+  // Without, it is waited for 30 seconds.
+  test.each([
+    ["call", "x"],
+    ["result", "3fa9c1d2"],
+  ])(
+    "for a server that takes connections and says nothing: %s waits no longer than it is told",
+    { timeout: 15_000 },
+    async (...words) => {
+      await using mute = createServer((socket) => void socket.on("error", () => {}).resume()).listen(0, "127.0.0.1");
+      await once(mute, "listening");
+      const url = `http://127.0.0.1:${(mute.address() as AddressInfo).port}/mcp`;
+      const { code, stderr } = await run([...words, "--wait", "200ms", "--url", url]);
+      expect({ code, stderr }).toEqual({ code: 4, stderr: expect.stringContaining("It doesn't answer.") });
+    },
+  );
 
   test("for a program that can't be started", async () => {
     expect(await run(["tools", "--stdio", "/nowhere/at/all"])).toMatchObject({ code: 4, stdout: "" });

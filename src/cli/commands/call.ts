@@ -41,7 +41,11 @@ export function addCall(program: Command, run: Run): void {
       const given = pairs(options.arg ?? []);
       const whole = options.argsJson === undefined ? undefined : argumentsFrom(options.argsJson);
       const startedAt = Date.now();
-      await using remote = await openRemote(context, { listen: options.detach !== true, asks: true });
+      await using remote = await openRemote(context, {
+        listen: options.detach !== true,
+        asks: true,
+        wait: options.wait,
+      });
       const args = whole ?? (given.length === 0 ? {} : await typedArguments(remote.tasks.client, tool, given));
       const call = { name: tool, arguments: args };
       if (options.detach !== true) {

@@ -35,7 +35,7 @@ export function addResult(program: Command, run: Run): void {
   command.action((text: string, options: ResultOptions) =>
     run(options, async (context) => {
       const { output, wait } = options;
-      await using remote = await openRemote(context, { listen: true, asks: true });
+      await using remote = await openRemote(context, { listen: true, asks: true, wait });
       const id = await remote.identify(text);
       const deliver =
         output === undefined
