@@ -1,4 +1,4 @@
-import { once } from "node:events";
+import { getEventListeners, once } from "node:events";
 import { createServer, type RequestListener, type ServerResponse } from "node:http";
 import { connect, type AddressInfo } from "node:net";
 import { text } from "node:stream/consumers";
@@ -6,6 +6,7 @@ import { expect, test } from "vitest";
 import type { JSONRPCMessage } from "@modelcontextprotocol/server";
 import { idempotencyKey } from "../../src/protocol/idempotency.ts";
 import { answerCall } from "../../src/server/call.ts";
+import { createOpenCalls } from "../../src/server/calls.ts";
 import { nodeOutlet } from "../../src/server/node-outlet.ts";
 import { createPulse } from "../../src/server/pulse.ts";
 import { introducedBy, newSession } from "../../src/server/session.ts";
@@ -92,6 +93,54 @@ test("a call whose connection is gone is none that its session can cancel", asyn
   // Waits for whatever is still open.
   await served.handler.close();
   expect(await served.tasks()).toMatchObject([{ status: "working", cancelRequested: false }]);
+});
+
+test.for(protocols)("a call of %s whose client is gone before it is read starts nothing", async (protocol) => {
+  await using served = await open({}, {}, { hold: "20s" });
+  const answered = await served.handler.fetch(request(protocol, AbortSignal.abort()));
+  expect(await answered.text()).toBe("");
+  // Waits for whatever is still open.
+  await served.handler.close();
+  expect(await served.tasks()).toEqual([]);
+  expect(served.errors).toEqual([]);
+});
+
+test("a call ends with its connection or with its session's word for it, whichever comes first", () => {
+  const calls = createOpenCalls();
+  const from = { session, owner: "" };
+  const hear = (reason: string) =>
+    calls.hear(from, { jsonrpc: "2.0", method: "notifications/cancelled", params: { requestId: 1, reason } });
+
+  const first = new AbortController();
+  const taken = calls.enter(from, 1, first.signal);
+  hear("stop");
+  first.abort("gone");
+  expect(taken.signal.reason).toBe("stop");
+  taken.leave();
+
+  const second = new AbortController();
+  const left = calls.enter(from, 1, second.signal);
+  second.abort("gone");
+  hear("stop");
+  expect(left.signal.reason).toBe("gone");
+  left.leave();
+
+  expect(calls.enter(from, 1, AbortSignal.abort("gone before")).signal.reason).toBe("gone before");
+});
+
+test("a call that was answered is kept neither for its connection nor for its session", () => {
+  const calls = createOpenCalls();
+  const from = { session, owner: "" };
+  const connection = new AbortController();
+  const [answered, open] = [calls.enter(from, 1, connection.signal), calls.enter(from, 2, connection.signal)];
+  const again = calls.enter(from, 1, connection.signal);
+  expect(getEventListeners(connection.signal, "abort")).toHaveLength(3);
+  answered.leave();
+  open.leave();
+  expect(getEventListeners(connection.signal, "abort")).toHaveLength(1);
+  for (const requestId of [1, 2])
+    calls.hear(from, { jsonrpc: "2.0", method: "notifications/cancelled", params: { requestId } });
+  expect([answered, open, again].map(({ signal }) => signal.aborted)).toEqual([false, false, true]);
 });
 
 test("a request that is aborted after its answer is of no matter", async () => {

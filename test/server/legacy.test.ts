@@ -387,6 +387,31 @@ test("a call can be cancelled by another request of its session", async () => {
   expect(await served.engine.read(claim.taskId, "alice")).toMatchObject({ cancelRequested: true });
 });
 
+test("so can one whose client is being asked, and the question is taken back", async () => {
+  await using served = await open();
+  const client = await oldClient(served.listening.url);
+  const stream = await client.stream("tools/call", optional, { id: 77 });
+  const claim = await take(served);
+  await served.engine.attempts.park(claim, asks("sure"), false);
+  const { id } = await stream.next();
+  await client.post({ method: "notifications/cancelled", params: { requestId: 77 } });
+  expect(await stream.next()).toMatchObject({ method: "notifications/cancelled", params: { requestId: id } });
+  expect(await stream.next()).toMatchObject({ id: 77, error: { code: -32603 } });
+  expect(await served.engine.read(claim.taskId, "")).toMatchObject({ status: "cancelled" });
+});
+
+test("so can one that is asked before there is a task, and there will be none", async () => {
+  await using served = await open();
+  const client = await oldClient(served.listening.url);
+  const stream = await client.stream("tools/call", { name: "asks_first", arguments: {}, task: {} }, { id: 77 });
+  const asked = [await stream.next(), await stream.next()];
+  await client.post({ method: "notifications/cancelled", params: { requestId: 77 } });
+  for (const { id } of asked)
+    expect(await stream.next()).toMatchObject({ method: "notifications/cancelled", params: { requestId: id } });
+  expect(await stream.next()).toMatchObject({ id: 77, error: { code: -32603 } });
+  expect(await served.tasks()).toEqual([]);
+});
+
 test("closing answers a call whose client is being asked with a handle, and the question stays open", async () => {
   await using served = await open();
   const client = await oldClient(served.listening.url);
