@@ -32,7 +32,7 @@ const lookAgainMs = 5_000;
 export function createChanges(store: TaskStore, clock: Clock): Changes {
   const byId = new Map<string, Set<() => void>>();
   const all = new Set<() => void>();
-  let stop: (() => void) | null = null;
+  let unwatch: (() => void) | null = null;
 
   function notify(id: string | null): void {
     for (const changed of all) changed();
@@ -42,10 +42,10 @@ export function createChanges(store: TaskStore, clock: Clock): Changes {
 
   function settle(): void {
     const wanted = byId.size > 0 || all.size > 0;
-    if (wanted && stop === null) stop = store.watch(notify);
-    if (!wanted && stop !== null) {
-      stop();
-      stop = null;
+    if (wanted && unwatch === null) unwatch = store.watch(notify);
+    if (!wanted && unwatch !== null) {
+      unwatch();
+      unwatch = null;
     }
   }
 
@@ -82,7 +82,7 @@ export function createChanges(store: TaskStore, clock: Clock): Changes {
       });
       const isOver = () => signal.aborted || stop?.aborted === true;
       const over = () => wake?.();
-      const stopped = stop === undefined ? null : wokenBy(stop).add(over);
+      const woken = stop === undefined ? null : wokenBy(stop).add(over);
       signal.addEventListener("abort", over);
       try {
         for (let ours = fresh ? 1 : 0; ; ours = 0) {
@@ -101,7 +101,7 @@ export function createChanges(store: TaskStore, clock: Clock): Changes {
         }
       } finally {
         signal.removeEventListener("abort", over);
-        stopped?.delete(over);
+        woken?.delete(over);
         stopWatching();
       }
     },

@@ -78,17 +78,20 @@ export function createAsker(pushes: Pushes, { send, client, known }: AskerOption
 export interface AskOptions {
   readonly send: Send;
   readonly owner: string;
+  /** Takes the questions back. */
   readonly signal: AbortSignal;
+  /** Does the same, when the server stops. */
+  readonly stop: AbortSignal;
 }
 
 /** Asks a client all of these at once; null when it answers one of them with an error. */
 export async function askAll(
   pushes: Pushes,
   requests: InputRequests,
-  { send, owner, signal }: AskOptions,
+  { send, owner, signal, stop }: AskOptions,
 ): Promise<Readonly<Record<string, InputResponse>> | null> {
   const failed = new AbortController();
-  const any = AbortSignal.any([signal, failed.signal]);
+  const any = AbortSignal.any([signal, stop, failed.signal]);
   const asked = Object.entries(requests).map(async ([key, request]) => {
     const given = await pushes.ask(send, { owner, task: null, key, request, about: null }, any);
     if (given === null) failed.abort();
@@ -96,6 +99,7 @@ export async function askAll(
   });
   const settled = await Promise.allSettled(asked);
   signal.throwIfAborted();
+  stop.throwIfAborted();
   const answers: Record<string, InputResponse> = {};
   for (const one of settled) {
     if (one.status === "rejected" || one.value[1] === null) return null;

@@ -31,9 +31,9 @@ export function createOpenCalls(): OpenCalls {
       const key = keyOf(from, id);
       const controller = new AbortController();
       const gone = () => controller.abort(left.reason);
-      if (left.aborted) gone();
       // AbortSignal.any would keep a kilobyte more for as long as the call is open.
-      left.addEventListener("abort", gone);
+      if (left.aborted) gone();
+      else left.addEventListener("abort", gone);
       open.set(key, controller);
       return {
         signal: controller.signal,

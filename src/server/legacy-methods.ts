@@ -24,6 +24,8 @@ export interface Waiting extends Caller {
   readonly progress: ((report: ProgressReport) => void) | null;
   /** Aborts when nobody waits for the answer any more. */
   readonly signal: AbortSignal;
+  /** Aborts when the server stops. */
+  readonly stop: AbortSignal;
 }
 
 /** Tasks on one page of `tasks/list`. */
@@ -47,7 +49,8 @@ export interface ResultParts {
 /** Answers `tasks/result` at the task's end, and asks meanwhile what it asks (2025-11-25, "Result Retrieval"). */
 export const getResult = answering(
   "tasks/result",
-  async (parts: ResultParts, { owner, client, send, signal, progress }: Waiting, params): Promise<Answer> => {
+  async (parts: ResultParts, request: Waiting, params): Promise<Answer> => {
+    const { owner, client, send, progress } = request;
     const asker = createAsker(parts.pushes, { send, client, known: true });
     const report = progressReports(parts.clock, progress);
     let release: (() => void) | undefined;
@@ -57,7 +60,7 @@ export const getResult = answering(
       report(now);
     };
     try {
-      return answerOf(parts.tools, await ended(parts.engine, idOf(params), owner, signal, see));
+      return answerOf(parts.tools, await ended(parts.engine, idOf(params), request, see));
     } finally {
       asker.stop();
       release?.();
@@ -81,11 +84,12 @@ function answerOf(tools: readonly TaskTool[], task: Task): Answer {
 /** Answers `tasks/cancel` when the task has ended, for a running handler has its grace (2025-11-25, "Task Cancellation"). */
 export const cancelLegacyTask = answering(
   "tasks/cancel",
-  async (engine, { owner, signal }: Waiting, params): Promise<LegacyTask> => {
+  async (engine, request: Waiting, params): Promise<LegacyTask> => {
+    const { owner } = request;
     const id = idOf(params);
     if (isTerminal((await engine.read(id, owner)).status)) throw new TaskError("TASK_ENDED");
     await engine.cancel(id, owner);
-    const task = await ended(engine, id, owner, signal);
+    const task = await ended(engine, id, request);
     if (task.status !== "cancelled") throw new TaskError("TASK_ENDED");
     return legacyTask(engine.describe(task));
   },
@@ -94,17 +98,16 @@ export const cancelLegacyTask = answering(
 async function ended(
   engine: Engine,
   id: string,
-  owner: string,
-  signal: AbortSignal,
+  { owner, signal, stop }: Waiting,
   see: (task: Task) => void = () => {},
 ): Promise<Task> {
   const seen = (task: Task) => {
     see(task);
     return isTerminal(task.status);
   };
-  const task = await engine.wait(id, owner, { forMs: Infinity, signal, seen });
-  if (!isTerminal(task.status)) signal.throwIfAborted();
-  return task;
+  const task = await engine.wait(id, owner, { forMs: Infinity, signal, stop, seen });
+  if (isTerminal(task.status)) return task;
+  throw signal.aborted ? signal.reason : stop.reason;
 }
 
 /** Answers `tasks/list` (2025-11-25, "Listing Tasks"), for an owner that is authenticated. */

@@ -102,8 +102,7 @@ export function legacySide(parts: LegacyParts, mcp: McpServer, context: McpReque
         setMethod(mcp, name, parts.onError, async (ctx) => {
           const incoming = incomingOf(exchanges, ctx);
           const { leave, ...request } = open(parts, { session, ...introduced() }, incoming);
-          const signal = AbortSignal.any([request.signal, parts.stop]);
-          const answer = method({ ...request, signal }, incoming.params);
+          const answer = method(request, incoming.params);
           exchanges.answer(incoming.id, await parts.track(answer).finally(leave));
           return {};
         });
@@ -118,7 +117,7 @@ interface Sender extends Session {
 
 /** A request that may wait, until it is left. */
 function open(
-  { owner, calls }: LegacyParts,
+  { owner, calls, stop }: LegacyParts,
   { session, client }: Sender,
   incoming: Incoming,
 ): Waiting & { leave(): void } {
@@ -131,6 +130,7 @@ function open(
     send,
     progress: progressTo(send, params, typeof params.taskId === "string" ? params.taskId : null),
     signal: call?.signal ?? signal,
+    stop,
     leave: () => call?.leave(),
   };
 }
@@ -140,7 +140,7 @@ function legacyTerms(parts: LegacyParts, sender: Sender, tool: TaskTool, incomin
   const { task } = incoming.params as { readonly task?: { readonly ttl?: number | null } };
   const wish = sender.older ? undefined : task;
   const keepMs = wish === undefined ? tool.keepMs : keepFor(tool, wish.ttl ?? null);
-  const { owner, client, send, signal, leave } = open(parts, sender, incoming);
+  const { owner, client, send, signal, stop, leave } = open(parts, sender, incoming);
   return {
     owner,
     client: { ...client, tasks: wish !== undefined },
@@ -150,8 +150,7 @@ function legacyTerms(parts: LegacyParts, sender: Sender, tool: TaskTool, incomin
     push: {
       async ask(requests) {
         const release = parts.streams.take(owner);
-        const waits = { send, owner, signal: AbortSignal.any([signal, parts.stop]) };
-        return askAll(parts.pushes, requests, waits).finally(release);
+        return askAll(parts.pushes, requests, { send, owner, signal, stop }).finally(release);
       },
       asker: () => createAsker(parts.pushes, { send, client, known: false }),
     },

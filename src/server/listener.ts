@@ -11,7 +11,7 @@ export function stoppable(handle: (incoming: IncomingMessage, outgoing: ServerRe
   };
   const server = createServer((incoming, outgoing) => {
     open += 1;
-    // It closes once, and listening for more than that takes less memory.
+    // It closes once in any case, and `once` would keep a wrapper for each.
     outgoing.on("close", () => {
       open -= 1;
       settle();

@@ -154,7 +154,9 @@ function start(parts: ReplyParts, call: Call, way: Way, answers: object, id?: st
     id,
   );
   if (push === null || way.waits === "not") return settled;
-  return settled.then((task) => askMeanwhile(engine, task, push.asker(), wait, report));
+  return settled.then((task) =>
+    task.status === "input_required" ? askMeanwhile(engine, task, push.asker(), wait, report) : task,
+  );
 }
 
 /** Goes on with the task of an earlier round. Answers are taken by their keys, so that a repeated round changes nothing. */

@@ -52,8 +52,9 @@ export async function askMeanwhile(
   report: (task: Task) => void,
 ): Promise<Task> {
   const patient = {
+    ...wait,
     forMs: Infinity,
-    signal: AbortSignal.any([wait.signal, wait.stop, asker.stuck]),
+    signal: AbortSignal.any([wait.signal, asker.stuck]),
     seen(now: Task) {
       asker.see(now);
       report(now);
@@ -62,7 +63,7 @@ export async function askMeanwhile(
   };
   let task = first;
   try {
-    while (task.status === "input_required" && !patient.signal.aborted) {
+    while (task.status === "input_required" && !patient.signal.aborted && !wait.stop.aborted) {
       task = await engine.wait(task.id, task.owner, patient);
       if (task.status === "working") task = await engine.wait(task.id, task.owner, wait);
     }
