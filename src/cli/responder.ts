@@ -44,8 +44,10 @@ export function createResponder(ask: Ask | undefined, from: () => string): Respo
   async function answer(request: InputRequest, context: InputContext) {
     const { key, taskId } = context;
     // A task's question without a key can't be left open; and to dismiss it is an answer, which only a person gives.
-    if (taskId !== undefined && key === "" && respond !== undefined) return await respond(request);
-    if (taskId !== undefined && key === "" && ask === undefined) return await never;
+    if (taskId !== undefined && key === "") {
+      if (respond !== undefined) return await respond(request);
+      if (ask === undefined) return await never;
+    }
     return prepared.get(key) ?? (await put(request, context));
   }
   const elicit = async (params: object, about: InputContext) =>
