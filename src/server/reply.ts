@@ -117,10 +117,8 @@ async function askBefore({ tool, client, push, inputResponses }: Call, state: Ca
 
 /** As `start`, where the state of an earlier round names the task: one that comes twice has started it already. */
 async function startOnce(parts: ReplyParts, call: Call, way: Way, answers: object, id: string): Promise<Task> {
-  const follow = () =>
-    parts.engine.wait(id, call.owner, waitOf(call, way, progressReports(parts.clock, call.progress)));
   try {
-    return await follow();
+    return await waitFor(parts, call, way, id);
   } catch (thrown) {
     if (!(thrown instanceof TaskError) || thrown.code !== "TASK_NOT_FOUND") throw thrown;
   }
@@ -128,8 +126,13 @@ async function startOnce(parts: ReplyParts, call: Call, way: Way, answers: objec
     return await start(parts, call, way, answers, id);
   } catch (thrown) {
     // It may have come twice at the same time.
-    return await follow().catch(() => Promise.reject(thrown));
+    return await waitFor(parts, call, way, id).catch(() => Promise.reject(thrown));
   }
+}
+
+/** Waits for a task that there is already, as long as the policy says. */
+function waitFor({ engine, clock }: ReplyParts, call: Call, way: Way, id: string): Promise<Task> {
+  return engine.wait(id, call.owner, waitOf(call, way, progressReports(clock, call.progress)));
 }
 
 /** Starts the task, and waits for its end as long as the policy says. Keeps no more meanwhile than it has to. */
@@ -166,10 +169,9 @@ async function follow(
   way: Way,
   state: CallState & { readonly taskId: string },
 ): Promise<Reply> {
-  const { engine, clock } = parts;
-  if (Object.keys(call.inputResponses).length > 0) await engine.answer(state.taskId, call.owner, call.inputResponses);
-  const wait = waitOf(call, way, progressReports(clock, call.progress));
-  const task = await engine.wait(state.taskId, call.owner, wait);
+  const { taskId } = state;
+  if (Object.keys(call.inputResponses).length > 0) await parts.engine.answer(taskId, call.owner, call.inputResponses);
+  const task = await waitFor(parts, call, way, taskId);
   return answer(parts, call, way, state, task);
 }
 
